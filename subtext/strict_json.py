@@ -1,0 +1,79 @@
+"""JSON as this project reads and writes it: strict, sorted, the same bytes for the same value.
+
+Writing: UTF-8, sorted keys, two-space indent, a final newline, never NaN or Infinity, and
+atomic, so that a reader sees the old file or the new one. Reading refuses what the JSON
+standard leaves open: duplicate keys, NaN and Infinity, deep nesting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def dumps(value: Any) -> str:
+    """Return `value` as strict JSON text. Raises ValueError on NaN or Infinity."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=2, sort_keys=True) + "\n"
+
+
+def write(path: Path, value: Any) -> Path:
+    """Write `value` to `path` in one step and return `path`."""
+    return write_text(path, dumps(value))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write UTF-8 `text` to `path` in one step: temporary file, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def loads(text: str) -> Any:
+    """Parse strict JSON. Raises ValueError that says what is wrong and where it can."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply to be read") from None
+
+
+def read(path: Path) -> Any:
+    """Parse the strict JSON file at `path`. Raises OSError or ValueError."""
+    return loads(path.read_text(encoding="utf-8"))
+
+
+def finite(value: Any) -> Any:
+    """Return a copy of `value` in which every NaN or infinite float is None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"duplicate key {key!r}")
+        result[key] = value
+    return result
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

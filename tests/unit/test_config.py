@@ -1,0 +1,152 @@
+"""The configuration: every profile is a case, every refusal names field, value and remedy."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subtext.config import (
+    Overrides,
+    Profile,
+    RunConfig,
+    load_profile,
+    parse_assignments,
+    resolve,
+)
+from subtext.errors import ConfigError
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+def test_every_profile_resolves_and_lists_only_what_differs(profile):
+    defaults = RunConfig().model_dump(mode="json")
+    resolve(profile)
+    for section, values in load_profile(profile).items():
+        for field, value in values.items():
+            assert defaults[section][field] != value, f"{section}.{field} repeats the default"
+
+
+def test_t4_is_the_seeds_numbers():
+    config = resolve("t4")
+    assert (config.model.name, config.model.quantization) == ("Qwen/Qwen2.5-3B-Instruct", "nf4")
+    assert (config.lora.r, config.lora.alpha, config.lora.dropout) == (16, 16, 0.05)
+    assert (config.grpo.max_steps, config.grpo.num_generations) == (200, 4)
+    assert (config.grpo.max_completion_length, config.grpo.learning_rate) == (768, 5e-6)
+    assert (config.data.n_train_rows, config.data.eval_ratio) == (600, 0.2)
+    assert (config.training.save_steps, config.training.save_total_limit) == (50, 4)
+    assert (config.evaluation.n_eval_clips, config.evaluation.clip_order) == (80, "seed")
+    assert (config.prompt.header, config.prompt.speaker, config.prompt.cue_rules) == (
+        "seed",
+        "named",
+        True,
+    )
+    assert config.warm_start.steps == 0
+
+
+@pytest.mark.parametrize("profile", ["cpu", "gpu", "demo"])
+def test_other_profiles_hide_what_leaks(profile):
+    prompt = resolve(profile).prompt
+    assert (prompt.header, prompt.speaker, prompt.cue_rules) == ("blind", "masked", False)
+
+
+REFUSALS = [
+    pytest.param({"grpo": {"max_stepz": 3}}, "grpo.max_stepz", "grpo.max_steps", id="misspelt"),
+    pytest.param({"grop": {"max_steps": 3}}, "grop", "grpo", id="misspelt section"),
+    pytest.param({"grpo": {"zzz": 3}}, "grpo.zzz", "Known here", id="nothing like it"),
+    pytest.param({"data": {"eval_ratio": 1.5}}, "data.eval_ratio", "1.5", id="out of range"),
+    pytest.param({"data": {"eval_ratio": "x"}}, "data.eval_ratio", "'x'", id="wrong type"),
+    pytest.param({"data": {"eval_ratio": float("nan")}}, "data.eval_ratio", "nan", id="NaN"),
+    pytest.param({"grpo": 3}, "grpo", "3", id="section is no object"),
+    pytest.param({"prompt": {"header": "x"}}, "prompt.header", "blind", id="not a choice"),
+    pytest.param({"publish": {"adapter_repo": "a"}}, "publish.adapter_repo", "'a'", id="no repo"),
+    pytest.param({"training": {"run_id": "../x"}}, "training.run_id", "../x", id="unsafe name"),
+    pytest.param(
+        {"grpo": {"num_generations": 3}}, "grpo.num_generations", "multiple of 3", id="batch"
+    ),
+    pytest.param(
+        {"grpo": {"max_completion_length": 4096}}, "model.max_context_tokens", "Raise", id="context"
+    ),
+    pytest.param(
+        {"training": {"save_steps": 5}, "grpo": {"num_iterations": 2}},
+        "training.save_steps",
+        "multiple of 2",
+        id="checkpoint between passes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("overrides", "field", "hint"), REFUSALS)
+def test_refusal_names_field_and_remedy(overrides, field, hint):
+    with pytest.raises(ConfigError) as caught:
+        resolve("t4", overrides)
+    assert field in [problem.field for problem in caught.value.problems]
+    assert hint in str(caught.value)
+
+
+def test_all_problems_are_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        resolve("t4", {"data": {"eval_ratio": 2}, "grpo": {"max_stepz": 1, "beta": -1}})
+    assert len(caught.value.problems) == 3
+
+
+def test_an_unknown_profile_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="demo, cpu, t4, gpu"):
+        resolve("t5")
+
+
+def test_null_in_overrides_keeps_the_profiles_value():
+    assert resolve("t4", {"grpo": {"max_steps": None}}) == resolve("t4")
+    assert resolve("t4", Overrides()) == resolve("t4")
+
+
+def test_overrides_have_the_fields_of_the_config_all_optional():
+    for section, field in RunConfig.model_fields.items():
+        partial = Overrides.model_fields[section].annotation
+        assert set(partial.model_fields) == set(field.annotation.model_fields)
+        assert all(value is None for value in partial().model_dump().values())
+
+
+def test_every_field_is_documented():
+    for section, field in RunConfig.model_fields.items():
+        assert field.annotation.__doc__
+        for name, inner in field.annotation.model_fields.items():
+            assert inner.description, f"{section}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("1e-4", 1e-4),
+        ("true", True),
+        ('["q_proj"]', ["q_proj"]),
+        ("me/judge", "me/judge"),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
+)
+def test_assignments_are_json_where_they_can_be(text, value):
+    assert parse_assignments([f"grpo.max_steps={text}"]) == {"grpo": {"max_steps": value}}
+
+
+@pytest.mark.parametrize("assignment", ["grpo", "grpo.max_steps", "max_steps=3", ".a=1", "a.=1"])
+def test_assignments_of_another_shape_are_refused(assignment):
+    with pytest.raises(ConfigError, match=r"section\.field=value"):
+        parse_assignments([assignment])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from([*RunConfig.model_fields, "x"]), inner)
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_overrides_give_a_config_or_a_config_error(overrides):
+    if not isinstance(overrides, dict):
+        overrides = {"grpo": overrides}
+    try:
+        resolve("cpu", overrides)
+    except ConfigError as error:
+        assert error.problems

@@ -1,0 +1,52 @@
+"""Strict JSON: sorted, atomic, no NaN, no duplicate keys."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subtext import strict_json
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1, "a": 2}', "duplicate key 'a'"),
+        ('{"b": {"a": 1, "a": 2}}', "duplicate key 'a'"),
+        ("NaN", "NaN"),
+        ("[-Infinity]", "Infinity"),
+        ("[" * 100_000, "too deeply"),
+        ("{", "Expecting"),
+    ],
+)
+def test_what_is_no_strict_json_is_refused(text, words):
+    with pytest.raises(ValueError, match=words):
+        strict_json.loads(text)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, {"a": [-math.inf]}])
+def test_nan_is_never_written(value, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        strict_json.write(path, value)
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_equal_values_give_equal_bytes(tmp_path):
+    one = strict_json.write(tmp_path / "1", {"b": 1, "a": "é"}).read_bytes()
+    two = strict_json.write(tmp_path / "2", {"a": "é", "b": 1}).read_bytes()
+    assert one == two == '{\n  "a": "é",\n  "b": 1\n}\n'.encode()
+
+
+@given(VALUES)
+def test_finite_values_survive_a_round_trip(value):
+    finite = strict_json.finite(value)
+    assert strict_json.loads(strict_json.dumps(finite)) == finite
