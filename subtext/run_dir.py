@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
+from subtext.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,8 @@ class RunDir:
     def read(self, path: Path, default: Any = None) -> Any:
         """Return the JSON at `path`, or `default` where there is no such file."""
         return strict_json.read(path) if path.exists() else default
+
+
+def load_config(run: RunDir) -> RunConfig:
+    """Return the configuration that the run was prepared with."""
+    return RunConfig.model_validate(strict_json.read(run.config)["config"])

@@ -1,0 +1,128 @@
+"""Profiles: named starting points, and how knobs are turned over them.
+
+The TOML files beside this module list what differs from the defaults in `subtext.config`.
+`resolve(Profile.cpu, {"grpo": {"max_steps": 3}})` gives the whole, validated configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from importlib import resources
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from subtext.config import RunConfig
+from subtext.errors import ConfigError, Problem
+
+
+class Profile(StrEnum):
+    """A named starting point; the TOML file of the same name holds its values."""
+
+    demo = "demo"
+    cpu = "cpu"
+    t4 = "t4"
+    gpu = "gpu"
+
+
+def load_profile(profile: Profile | str) -> dict[str, Any]:
+    """Return the values of a profile's TOML file. Raises ConfigError for an unknown name."""
+    try:
+        name = Profile(profile).value
+    except ValueError:
+        known = ", ".join(Profile)
+        problem = Problem(
+            "configuration", "profile", str(profile), "is no profile", f"Choose one of {known}."
+        )
+        raise ConfigError("Configuration refused", [problem]) from None
+    text = resources.files(__package__).joinpath(f"{name}.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def resolve(
+    profile: Profile | str, overrides: Mapping[str, Any] | BaseModel | None = None
+) -> RunConfig:
+    """Merge `overrides` over `profile` and validate the whole.
+
+    Raises ConfigError, which lists every unknown key, bad value and pair of fields at odds.
+    """
+    given = overrides.model_dump() if isinstance(overrides, BaseModel) else dict(overrides or {})
+    merged = _merge(load_profile(profile), given)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("Configuration refused", list(_problems_of(error))) from None
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """Turn `["grpo.max_steps=3", "publish.adapter_repo=me/judge"]` into nested overrides.
+
+    A value is read as JSON where it is JSON (numbers, true, lists) and as text otherwise.
+    Raises ConfigError when an assignment has no `section.field=value` shape.
+    """
+    overrides: dict[str, Any] = {}
+    for assignment in assignments:
+        path, equals, text = assignment.partition("=")
+        section, dot, field = path.strip().partition(".")
+        if not (equals and dot and section and field):
+            problem = Problem(
+                "command line", "--set", assignment, "is not section.field=value",
+                "Write for example --set grpo.max_steps=3.",
+            )  # fmt: skip
+            raise ConfigError("Configuration refused", [problem])
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        overrides.setdefault(section, {})[field] = value
+    return overrides
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key, {}), Mapping):
+            merged[key] = _merge(merged.get(key, {}), value)
+        elif value is not None:
+            merged[key] = value
+    return merged
+
+
+def _problems_of(error: ValidationError) -> Iterable[Problem]:
+    for detail in error.errors(include_url=False):
+        path = [str(part) for part in detail["loc"]]
+        yield Problem(
+            "configuration", ".".join(path), detail["input"],
+            _sentence(detail["msg"]), _remedy(path, detail["type"]),
+        )  # fmt: skip
+
+
+def _sentence(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _remedy(path: list[str], kind: str) -> str:
+    known = _fields_at(path[:-1])
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], known, n=1)
+        if close:
+            return f"Did you mean {'.'.join([*path[:-1], close[0]])}?"
+        return f"Known here: {', '.join(known)}."
+    for depth in range(len(path), 0, -1):
+        field = _fields_at(path[: depth - 1]).get(path[depth - 1])
+        if field is not None and field.description:
+            return f"Meaning: {field.description}"
+    return "See `subtext config fields`."
+
+
+def _fields_at(path: list[str]) -> dict[str, Any]:
+    if not path:
+        return dict(RunConfig.model_fields)
+    section = RunConfig.model_fields.get(path[0])
+    if section is None or len(path) > 1 or not isinstance(section.annotation, type):
+        return {}
+    return dict(section.annotation.model_fields)

@@ -4,15 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subtext.config import (
-    Overrides,
-    Profile,
-    RunConfig,
-    load_profile,
-    parse_assignments,
-    resolve,
-)
+from subtext.config import Overrides, RunConfig
 from subtext.errors import ConfigError
+from subtext.profiles import Profile, load_profile, parse_assignments, resolve
 
 
 @pytest.mark.parametrize("profile", list(Profile))
