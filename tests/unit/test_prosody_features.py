@@ -1,0 +1,283 @@
+"""Prosody from tracks: definitions on tones whose answer is known, nulls, and refused tracks."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subtext.errors import DataError
+from subtext.prosody.features import EXTRACTOR, SCHEMA, Tracks, record_from_tracks
+from subtext.prosody.schema import record_problems
+
+N = 200
+STEP_S = 0.01
+
+
+def tracks(
+    f0_hz: Any = None, intensity_db: Any = None, hnr_db: Any = None, **changes: Any
+) -> Tracks:
+    """Two seconds: a 200 Hz voice at 70 dB with 12 dB HNR, unless told otherwise."""
+    made = Tracks(
+        f0_hz=np.full(N, 200.0) if f0_hz is None else np.asarray(f0_hz, dtype=np.float64),
+        intensity_db=np.full(N, 70.0) if intensity_db is None else np.asarray(intensity_db),
+        hnr_db=np.full(N, 12.0) if hnr_db is None else np.asarray(hnr_db),
+        start_s=np.array([0.005, 0.005, 0.005]),
+        duration_s=2.0,
+        pitch_floor_hz=75.0,
+        pitch_ceiling_hz=600.0,
+    )
+    return replace(made, **changes)
+
+
+def glide(st_per_s: float, start_hz: float = 200.0) -> np.ndarray:
+    return start_hz * 2.0 ** (st_per_s * STEP_S * np.arange(N) / 12)
+
+
+def test_a_steady_voice() -> None:
+    record = record_from_tracks(tracks())
+    assert record == {
+        "duration_s": 2.0,
+        "f0_median_hz": 200.0,
+        "f0_sd_st": 0.0,
+        "f0_range_st": 0.0,
+        "f0_slope_st_per_s": 0.0,
+        "f0_final_slope_st_per_s": 0.0,
+        "f0_edge_fraction": 0.0,
+        "octave_jump_fraction": 0.0,
+        "octave_fix_fraction": 0.0,
+        "short_run_fraction": 0.0,
+        "voiced_s": 2.0,
+        "voiced_fraction": 1.0,
+        "intensity_sd_db": 0.0,
+        "hnr_mean_db": 12.0,
+        "pause_count": 0,
+        "pause_longest_s": 0.0,
+        "pause_total_s": 0.0,
+        "contour_st": [0.0] * 10,
+    }
+
+
+def test_a_record_keeps_its_own_schema() -> None:
+    assert not list(record_problems("tracks", record_from_tracks(tracks())))
+    assert (SCHEMA, EXTRACTOR) == ("subtext.prosody/1", "subtext.prosody.features/1")
+
+
+@pytest.mark.parametrize("st_per_s", [-6.0, 4.0])
+def test_a_glide_has_its_slope_range_and_sd(st_per_s: float) -> None:
+    record = record_from_tracks(tracks(glide(st_per_s)))
+    assert record["f0_slope_st_per_s"] == pytest.approx(st_per_s, abs=0.01)
+    assert record["f0_final_slope_st_per_s"] == pytest.approx(st_per_s, abs=0.05)
+    assert record["f0_range_st"] == pytest.approx(0.9 * abs(st_per_s) * 1.99, abs=0.05)
+    assert record["f0_sd_st"] == pytest.approx(abs(st_per_s) * 2 / math.sqrt(12), abs=0.02)
+    assert np.all(np.diff(record["contour_st"]) * np.sign(st_per_s) > 0)
+
+
+def test_the_final_slope_sees_the_last_half_second_only() -> None:
+    f0_hz = glide(0.0)
+    f0_hz[-50:] = 200.0 * 2.0 ** (-8.0 * STEP_S * np.arange(50) / 12)
+    record = record_from_tracks(tracks(f0_hz))
+    assert record["f0_final_slope_st_per_s"] == pytest.approx(-8.0, abs=0.3)
+    assert abs(record["f0_slope_st_per_s"]) < 2
+
+
+def test_the_range_is_p95_minus_p5_not_the_extremes() -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[:4], f0_hz[-4:] = 150.0, 260.0
+    assert record_from_tracks(tracks(f0_hz))["f0_range_st"] == 0.0
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0], ids=["octave down", "octave up"])
+def test_an_octave_error_is_folded_back_and_counted(factor: float) -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[100:108] *= factor
+    record = record_from_tracks(tracks(f0_hz))
+    assert record["f0_sd_st"] == 0.0
+    assert record["octave_fix_fraction"] == 8 / N
+    assert record["octave_jump_fraction"] == pytest.approx(2 / (N - 1), abs=1e-4)
+
+
+def test_an_octave_between_two_words_is_the_speakers_own() -> None:
+    f0_hz = np.full(N, 150.0)
+    f0_hz[90:100] = np.nan
+    f0_hz[100:] = 300.0
+    record = record_from_tracks(tracks(f0_hz))
+    assert record["octave_fix_fraction"] == 0.0
+    assert record["f0_range_st"] == pytest.approx(12.0)
+
+
+def test_one_wild_frame_is_smoothed_away() -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[50] = 320.0
+    record = record_from_tracks(tracks(f0_hz))
+    assert (record["f0_sd_st"], record["octave_fix_fraction"]) == (0.0, 1 / N)
+
+
+@pytest.mark.parametrize(("frames", "kept"), [(2, False), (3, True)], ids=["20 ms", "30 ms"])
+def test_voiced_runs_below_30_ms_are_dropped_and_counted(frames: int, kept: bool) -> None:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[:100] = 200.0
+    f0_hz[150 : 150 + frames] = 210.0
+    record = record_from_tracks(tracks(f0_hz))
+    assert record["voiced_s"] == pytest.approx((100 + frames * kept) * STEP_S)
+    expected = 0.0 if kept else frames / (100 + frames)
+    assert record["short_run_fraction"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_frames_near_floor_or_ceiling_are_counted() -> None:
+    record = record_from_tracks(tracks(pitch_floor_hz=195.0))
+    assert record["f0_edge_fraction"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("frames", "count", "longest_s"),
+    [(14, 0, 0.0), (15, 1, 0.15), (40, 1, 0.4)],
+    ids=["140 ms", "150 ms", "400 ms"],
+)
+def test_an_inner_silence_of_150_ms_is_a_pause(frames: int, count: int, longest_s: float) -> None:
+    intensity_db = np.full(N, 70.0)
+    intensity_db[80 : 80 + frames] = 44.9
+    record = record_from_tracks(tracks(intensity_db=intensity_db))
+    assert (record["pause_count"], record["pause_longest_s"]) == (count, longest_s)
+    assert record["pause_total_s"] == longest_s
+
+
+def test_25_db_below_p95_is_still_speech() -> None:
+    intensity_db = np.full(N, 70.0)
+    intensity_db[80:120] = 45.0
+    assert record_from_tracks(tracks(intensity_db=intensity_db))["pause_count"] == 0
+
+
+def test_silence_at_the_ends_is_no_pause_and_outside_the_span() -> None:
+    f0_hz, intensity_db = np.full(N, np.nan), np.full(N, 20.0)
+    intensity_db[50:150] = 70.0
+    f0_hz[75:150] = 200.0
+    record = record_from_tracks(tracks(f0_hz, intensity_db))
+    assert record["pause_count"] == 0
+    assert record["voiced_fraction"] == 0.75
+    assert record["contour_st"] == [None, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_a_slice_below_30_percent_voiced_is_null() -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[5:20] = np.nan
+    f0_hz[26:40] = np.nan
+    assert record_from_tracks(tracks(f0_hz))["contour_st"][:3] == [None, 0.0, 0.0]
+
+
+def test_contour_steps_are_half_semitones_from_the_clips_own_median() -> None:
+    contour = record_from_tracks(tracks(glide(3.0)))["contour_st"]
+    assert contour == record_from_tracks(tracks(glide(3.0, start_hz=100.0)))["contour_st"]
+    assert all(value * 2 == round(value * 2) for value in contour)
+
+
+def test_hnr_and_intensity_count_at_voiced_frames_only() -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[100:] = np.nan
+    hnr_db, intensity_db = np.full(N, 12.0), np.full(N, 70.0)
+    hnr_db[100:], intensity_db[100:] = 1.0, 55.0
+    hnr_db[10] = np.nan
+    record = record_from_tracks(tracks(f0_hz, intensity_db, hnr_db))
+    assert (record["hnr_mean_db"], record["intensity_sd_db"]) == (12.0, 0.0)
+
+
+def test_tracks_are_aligned_by_time_not_by_index() -> None:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[100:150] = 200.0
+    hnr_db = np.zeros(N - 10)
+    hnr_db[90:140] = 12.0
+    shifted = tracks(f0_hz, hnr_db=hnr_db, start_s=np.array([0.005, 0.005, 0.105]))
+    assert record_from_tracks(shifted)["hnr_mean_db"] == 12.0
+
+
+def test_nothing_voiced_is_null_never_zero() -> None:
+    record = record_from_tracks(tracks(np.full(N, np.nan)))
+    pitch = [name for name in record if name.startswith("f0_")]
+    assert len(pitch) == 6
+    nulls = [*pitch, "octave_jump_fraction", "octave_fix_fraction", "short_run_fraction"]
+    assert [record[name] for name in (*nulls, "hnr_mean_db", "intensity_sd_db")] == [None] * 11
+    assert record["contour_st"] == [None] * 10
+    assert (record["voiced_fraction"], record["voiced_s"]) == (0.0, 0.0)
+    assert not list(record_problems("tracks", record))
+
+
+@pytest.mark.parametrize(("frames", "measured"), [(4, False), (5, True)])
+def test_pitch_needs_5_voiced_frames(frames: int, measured: bool) -> None:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[50 : 50 + frames] = 200.0
+    record = record_from_tracks(tracks(f0_hz))
+    for name in ("f0_median_hz", "f0_sd_st", "f0_final_slope_st_per_s", "hnr_mean_db"):
+        assert (record[name] is not None) is measured
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("no frames", {"f0_hz": np.array([])}, "f0_hz"),
+    ("no intensity", {"intensity_db": np.array([])}, "intensity_db"),
+    ("two dimensions", {"hnr_db": np.zeros((2, 3))}, "hnr_db"),
+    ("text", {"hnr_db": np.array(["a"])}, "hnr_db"),
+    ("F0 of 0 for unvoiced", {"f0_hz": np.array([200.0, 0.0])}, "f0_hz[1]"),
+    ("negative F0", {"f0_hz": np.array([-1.0])}, "f0_hz[0]"),
+    ("infinite F0", {"f0_hz": np.array([np.inf])}, "f0_hz[0]"),
+    ("intensity NaN", {"intensity_db": np.array([70.0, np.nan])}, "intensity_db[1]"),
+    ("intensity of digital silence", {"intensity_db": np.array([-np.inf])}, "intensity_db[0]"),
+    ("infinite HNR", {"hnr_db": np.array([1.0, np.inf])}, "hnr_db[1]"),
+    ("two starts", {"start_s": np.array([0.0, 0.0])}, "start_s"),
+    ("start NaN", {"start_s": np.array([0.0, np.nan, 0.0])}, "start_s"),
+    ("negative start", {"start_s": np.array([0.0, -1.0, 0.0])}, "start_s"),
+    ("no duration", {"duration_s": 0.0}, "duration_s"),
+    ("duration NaN", {"duration_s": math.nan}, "duration_s"),
+    ("step of 0", {"step_s": 0.0}, "step_s"),
+    ("floor above ceiling", {"pitch_floor_hz": 700.0}, "pitch_floor_hz"),
+    ("track longer than the clip", {"duration_s": 1.0}, "f0_hz"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_bad_tracks_are_refused_by_name(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(DataError) as caught:
+        record_from_tracks(tracks(**changes), "clip 1_60")
+    problem = caught.value.problems[0]
+    assert (problem.where, problem.field) == ("clip 1_60", field)
+    assert problem.remedy
+
+
+def test_every_problem_is_gathered() -> None:
+    bad = tracks(f0_hz=[-1.0], intensity_db=[np.nan], duration_s=-1.0)
+    with pytest.raises(DataError) as caught:
+        record_from_tracks(bad)
+    assert [p.field for p in caught.value.problems] == ["f0_hz[0]", "intensity_db[0]", "duration_s"]
+
+
+F0 = st.lists(st.just(math.nan) | st.floats(75, 600), min_size=1, max_size=120)
+LEVELS = st.lists(st.floats(-50, 100), min_size=1, max_size=120)
+RATIOS = st.lists(st.just(math.nan) | st.floats(-20, 40), min_size=1, max_size=120)
+
+
+@given(F0, LEVELS, RATIOS)
+def test_any_valid_tracks_give_a_valid_strict_json_record_twice_the_same(
+    f0_hz: list[float], intensity_db: list[float], hnr_db: list[float]
+) -> None:
+    made = tracks(f0_hz, intensity_db, hnr_db)
+    record = record_from_tracks(made)
+    assert not list(record_problems("tracks", record))
+    assert json.dumps(record, allow_nan=False) == json.dumps(record_from_tracks(made))
+
+
+@given(st.floats(-30, 30), st.floats(0.7, 1.4))
+def test_recording_level_and_register_change_only_the_median(gain_db: float, ratio: float) -> None:
+    rng = np.random.default_rng(0)
+    f0_hz = 200 * 2 ** (np.cumsum(rng.normal(0, 0.3, N)) / 12)
+    intensity_db = 70 + rng.normal(0, 3, N)
+    plain = record_from_tracks(tracks(f0_hz, intensity_db))
+    moved = record_from_tracks(tracks(f0_hz * ratio, intensity_db + gain_db))
+    for name in ("f0_sd_st", "f0_range_st", "f0_slope_st_per_s", "intensity_sd_db", "pause_count"):
+        assert moved[name] == pytest.approx(plain[name], abs=2e-4)
+    assert moved["f0_median_hz"] == pytest.approx(plain["f0_median_hz"] * ratio, rel=1e-4)
