@@ -1,0 +1,64 @@
+"""The uploads of a run: the model card, which uploads there are, which landed, and one of them.
+
+`published.json` of the run directory says what landed: repository, commit and sha256 of each
+file. A commit id is recorded after its content was verified, so what is listed needs no repeat.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+from subtext import strict_json
+from subtext.config import PublishConfig
+from subtext.errors import PublishError
+from subtext.publishing.card import render_card
+from subtext.publishing.hub import ResultName, publish_adapter, publish_result
+from subtext.run_dir import RunDir, load_config
+
+ADAPTER = "adapter"
+RESULTS: tuple[ResultName, ...] = get_args(ResultName)
+
+
+def write_card(run: RunDir) -> Path:
+    """Write the model card of a judged run and return its path."""
+    base = strict_json.read(run.adapter / "subtext.json")["base"]
+    text = render_card(run, load_config(run), base, strict_json.read(run.metrics))
+    return strict_json.write_text(run.model_card, text)
+
+
+def planned_uploads(publish: PublishConfig) -> list[str]:
+    """Names of what `publish` asks for, the adapter first."""
+    adapter = [ADAPTER] if publish.adapter_repo else []
+    return [*adapter, *(RESULTS if publish.results_repo else ())]
+
+
+def missing_uploads(run: RunDir, publish: PublishConfig) -> list[str]:
+    """Those of the planned uploads that `published.json` does not list."""
+    landed = run.read(run.published, {})
+    return [name for name in planned_uploads(publish) if name not in landed]
+
+
+def upload(run: RunDir, name: str, publish: PublishConfig, token: str | None) -> dict[str, Any]:
+    """Publish one planned upload, record it in `published.json` and return the record.
+
+    Raises PublishError.
+    """
+    if not token:
+        raise PublishError(f"{name}: HF_TOKEN is not set. Export a write token.", retryable=False)
+    if name == ADAPTER:
+        landed = publish_adapter(run, publish, token)
+    else:
+        landed = publish_result(run, _result_name(name), publish, token)
+    record = {key: landed[key] for key in ("repo_id", "repo_type", "revision", "files", "url")}
+    strict_json.write(run.published, {**run.read(run.published, {}), name: record})
+    return record
+
+
+def _result_name(name: str) -> ResultName:
+    for known in RESULTS:
+        if name == known:
+            return known
+    raise PublishError(
+        f"upload {name!r}: choose of {ADAPTER}, {', '.join(RESULTS)}", retryable=False
+    )
