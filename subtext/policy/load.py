@@ -1,0 +1,143 @@
+"""Load a base model and put a LoRA adapter on it: the same way for training, evaluation and use."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subtext import strict_json
+from subtext.config import LoraConfig, RunConfig
+from subtext.errors import DataError, Problem
+from subtext.policy.base_model import BaseModel
+from subtext.policy.precision import Precision
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+ADAPTER_RECORD = "subtext.json"
+ADAPTER_SCHEMA = "subtext-adapter/1"
+
+# Qwen3's template would open a thinking block of its own; other templates ignore the name.
+CHAT_TEMPLATE_OPTIONS = {"enable_thinking": False}
+
+
+def load_tokenizer(base: BaseModel) -> PreTrainedTokenizerBase:
+    """Return the base's tokenizer, padding on the left; without a pad token, the end token pads."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        base.location, revision=base.revision or "main", padding_side="left"
+    )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_base(base: BaseModel, precision: Precision) -> PreTrainedModel:
+    """Load the base's safetensors weights in the chosen format, on the chosen device."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    dtype = getattr(torch, precision.dtype)
+    quantization = None
+    if precision.quantization == "nf4":
+        quantization = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    return AutoModelForCausalLM.from_pretrained(
+        base.location,
+        revision=base.revision or "main",
+        dtype=dtype,
+        quantization_config=quantization,
+        device_map={"": precision.device},
+        use_safetensors=True,
+        trust_remote_code=False,
+    )
+
+
+def add_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftModel:
+    """Wrap `model` with a fresh LoRA adapter, initialised from `seed`."""
+    import peft
+    from transformers import set_seed
+
+    set_seed(seed)
+    return peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=lora.r,
+            lora_alpha=lora.alpha,
+            lora_dropout=lora.dropout,
+            target_modules=list(lora.target_modules),
+            bias="none",
+            task_type="CAUSAL_LM",
+        ),
+    )
+
+
+def load_adapter(model: PreTrainedModel, adapter: Path, name: str = "trained") -> PeftModel:
+    """Wrap `model` with the adapter in folder `adapter`, for judging."""
+    import peft
+
+    return peft.PeftModel.from_pretrained(model, adapter, adapter_name=name).eval()
+
+
+def save_adapter(
+    model: PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    base: BaseModel,
+    config: RunConfig,
+    folder: Path,
+) -> None:
+    """Write adapter, tokenizer and the record of base and prompt to `folder`, replacing it whole.
+
+    The record is what `subtext.judge` needs to answer as the trained policy did.
+    """
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    # Adapted layers never include embeddings; asking peft to find out would contact the Hub.
+    model.save_pretrained(unfinished, save_embedding_layers=False, selected_adapters=["default"])
+    (unfinished / "README.md").unlink(missing_ok=True)
+    tokenizer.save_pretrained(unfinished)
+    _name_base(unfinished / "adapter_config.json", base)
+    record = {
+        "schema": ADAPTER_SCHEMA,
+        "base": base.record(),
+        "quantization": config.model.quantization,
+        "prompt": config.prompt.model_dump(mode="json"),
+        "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+    }
+    strict_json.write(unfinished / ADAPTER_RECORD, record)
+    shutil.rmtree(folder, ignore_errors=True)
+    unfinished.rename(folder)
+
+
+def read_adapter_record(adapter: Path) -> dict[str, Any]:
+    """Return what `save_adapter` wrote beside the weights. Raises DataError where it is missing."""
+    path = adapter / ADAPTER_RECORD
+    try:
+        record = strict_json.read(path)
+    except (OSError, ValueError) as error:
+        problem = Problem(
+            str(adapter), ADAPTER_RECORD, None, f"can't be read ({error})",
+            "Use an adapter that Subtext trained: the folder `adapter` of a run directory.",
+        )  # fmt: skip
+        raise DataError("No adapter of Subtext's", [problem]) from error
+    if not isinstance(record, dict) or record.get("schema") != ADAPTER_SCHEMA:
+        problem = Problem(
+            str(path), "schema", record, f"is not {ADAPTER_SCHEMA}", "Train the adapter again."
+        )
+        raise DataError("No adapter of Subtext's", [problem])
+    return record
+
+
+def _name_base(adapter_config: Path, base: BaseModel) -> None:
+    """Put the base's public name where peft wrote the path it was loaded from."""
+    content = strict_json.read(adapter_config)
+    content["base_model_name_or_path"] = base.name
+    content["revision"] = base.revision or None
+    strict_json.write(adapter_config, content)

@@ -1,0 +1,37 @@
+"""How many threads torch may use, and how they wait for each other.
+
+On a busy machine two torch threads on fewer free cores wait for each other at every operation, by
+default spinning on a core that the other one needs: a slowdown of ten times or more. So waiting
+threads give their core away, and idle cores are counted before threads are.
+"""
+
+from __future__ import annotations
+
+import os
+
+_SAMPLE_S = 0.5
+
+
+def wait_passively() -> None:
+    """Let OpenMP's threads sleep while they wait. Works before torch is first imported only."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def free_cores() -> int:
+    """Cores that this process may use and that idled over half a second; at least one."""
+    import psutil
+
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    busy = psutil.cpu_percent(_SAMPLE_S, percpu=True)
+    mine = [busy[core] for core in allowed if core < len(busy)] if allowed else busy
+    idle = sum(100 - percent for percent in mine) / 100
+    return max(1, round(idle))
+
+
+def set_threads(num_threads: int) -> int:
+    """Set torch's threads: `num_threads`, or as many as cores are free if 0. Returns the number."""
+    import torch
+
+    chosen = num_threads or free_cores()
+    torch.set_num_threads(chosen)
+    return chosen
