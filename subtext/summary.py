@@ -1,0 +1,108 @@
+"""The table that ends a run: how good every pass is, where everything lies, what to try next.
+
+Reads the files of the run directory, and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from subtext.errors import DataError, Problem
+from subtext.paths import project_root
+from subtext.run_dir import RunDir
+
+PASS_COLUMNS = ("pass", "accuracy", "95 % interval", "well-formed", "reward", "clips", "prosody")
+_PASS_NAMES = {"base": "base", "warm": "warm-started", "trained": "trained"}
+
+
+def find_run(name: str | Path) -> RunDir:
+    """Return the run at a path, or of that id in `runs/`. Raises DataError where there is none."""
+    for candidate in (Path(name), project_root() / name, project_root() / "runs" / name):
+        run = RunDir(candidate.resolve())
+        if run.config.exists():
+            return run
+    problem = Problem(
+        "command line", "run", str(name), "is no run directory (it holds no config.json)",
+        "Give a folder such as runs/<id>; `ls runs` lists them.",
+    )  # fmt: skip
+    raise DataError("Run not found", [problem])
+
+
+def render_summary(run: RunDir) -> Group:
+    """Return what `rich` prints for `run`. Raises DataError before anything was judged."""
+    results = Table(title=f"Held-out clips, {run.run_id}", title_justify="left")
+    for column in PASS_COLUMNS:
+        results.add_column(column, no_wrap=True)
+    for row in pass_rows(run):
+        results.add_row(*row)
+    places = Table.grid(padding=(0, 2))
+    for what, where in place_rows(run):
+        places.add_row(Text(what, style="bold"), Text(where, overflow="fold"))
+    commands = [Text(command, no_wrap=True, overflow="ignore") for command in next_commands(run)]
+    return Group(results, Text(), places, Text(), Text("Next:"), *commands)
+
+
+def pass_rows(run: RunDir) -> list[tuple[str, ...]]:
+    """One row a pass, in PASS_COLUMNS; "prosody" counts the clips that have it.
+
+    Raises DataError where metrics.json is absent.
+    """
+    metrics = run.read(run.metrics)
+    if metrics is None:
+        problem = Problem(
+            str(run.path), "metrics.json", None, "is not there: this run has judged nothing yet",
+            "Look at the flow run's log in Prefect for the step that failed.",
+        )  # fmt: skip
+        raise DataError("Run not finished", [problem])
+    passes = metrics["passes"]
+    return [_pass_row(label, passes[key]) for key, label in _PASS_NAMES.items() if key in passes]
+
+
+def place_rows(run: RunDir) -> list[tuple[str, str]]:
+    """(what, where) of the run directory, the MLflow run, the version and every upload."""
+    rows = [("run directory", _relative(run.path))]
+    tracking = run.read(run.tracking, {})
+    if "run_id" in tracking:
+        rows.append(("MLflow run", f"{tracking['run_id']} in {tracking['uri']}"))
+    if model := tracking.get("model"):
+        alias = f", alias {model['alias']}" if model["alias"] else ""
+        rows.append(("registered version", model["uri"] + alias))
+    for name, landed in sorted(run.read(run.published, {}).items()):
+        rows.append((f"published {name}", f"{landed['url']} at commit {landed['revision'][:12]}"))
+    return rows
+
+
+def next_commands(run: RunDir) -> list[str]:
+    """Commands that look further into `run`."""
+    commands = [f"  subtext show {_relative(run.path)}"]
+    tracking = run.read(run.tracking, {})
+    if uri := tracking.get("uri"):
+        commands.append(f"  mlflow ui --backend-store-uri {uri}")
+    if model := tracking.get("model"):
+        commands.append(
+            f'  MLFLOW_TRACKING_URI={uri} python -c "import mlflow; '
+            f"print(mlflow.pyfunc.load_model('{model['uri']}').metadata)\""
+        )
+    return commands
+
+
+def _pass_row(label: str, figures: dict[str, Any]) -> tuple[str, ...]:
+    low, high = figures["accuracy_interval"]
+    return (
+        label,
+        f"{figures['accuracy']:.3f}",
+        f"{low:.2f} to {high:.2f}",
+        f"{figures['well_formed_rate']:.3f}",
+        f"{figures['mean_reward']:.3f}",
+        str(figures["n_eval_clips"]),
+        str(figures["n_with_prosody"]),
+    )
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

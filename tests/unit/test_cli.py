@@ -1,0 +1,146 @@
+"""The console script `subtext`, run as users run it where output matters, in-process elsewhere."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from subtext import strict_json
+from subtext.cli import app
+from subtext.config import RunConfig
+from subtext.profiles import resolve
+from subtext.run_dir import RunDir
+from subtext.summary import find_run, next_commands, pass_rows, place_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+FIGURES = {
+    "accuracy": 0.625,
+    "accuracy_interval": [0.3, 0.86],
+    "well_formed_rate": 0.75,
+    "mean_reward": 0.5,
+    "n_eval_clips": 8,
+    "n_with_prosody": 5,
+}
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+
+
+def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from subtext.cli import main; main()", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def finished(tmp_path):
+    run = RunDir(tmp_path / "demo-1").create()
+    strict_json.write(run.config, {"profile": "demo", "config": {}})
+    strict_json.write(run.metrics, {"passes": {"base": FIGURES, "trained": FIGURES}})
+    strict_json.write(
+        run.tracking,
+        {
+            "run_id": "abc",
+            "uri": "sqlite:////x/mlflow.db",
+            "model": {
+                "name": "subtext",
+                "version": 3,
+                "alias": "challenger",
+                "uri": "models:/subtext/3",
+            },
+        },
+    )
+    return run
+
+
+def test_help_without_arguments():
+    result = invoke()
+    assert "prosody" in result.output
+    assert "hub" in result.output
+
+
+def test_config_show_prints_what_resolve_gives():
+    result = invoke("config", "show", "--profile", "cpu", "--set", "grpo.max_steps=3")
+    assert result.exit_code == 0
+    expected = resolve("cpu", {"grpo": {"max_steps": 3}})
+    assert RunConfig.model_validate(json.loads(result.output)) == expected
+
+
+def test_config_fields_lists_every_field_of_a_section():
+    result = invoke("config", "fields", "grpo")
+    assert result.exit_code == 0
+    for name in RunConfig.model_fields["grpo"].annotation.model_fields:
+        assert f"grpo.{name}" in result.output
+    assert "lora.r" not in result.output
+
+
+def test_refusals_are_messages_not_tracebacks():
+    result = run_script("config", "show", "--set", "grpo.max_stepz=3")
+    assert result.returncode == 2
+    assert "grpo.max_stepz = 3" in result.stderr
+    assert "Did you mean grpo.max_steps?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_unknown_run_says_how_to_find_one():
+    result = run_script("show", "no-such-run")
+    assert result.returncode == 2
+    assert "ls runs" in result.stderr
+
+
+def test_show_prints_passes_places_and_next_commands(finished):
+    result = invoke("show", str(finished.path))
+    assert result.exit_code == 0
+    for expected in ("0.625", "0.30 to 0.86", "trained", "models:/subtext/3", "abc", "mlflow ui"):
+        assert expected in result.output
+    assert "warm-started" not in result.output
+
+
+def test_show_before_judging_names_the_missing_file(finished):
+    finished.metrics.unlink()
+    result = run_script("show", str(finished.path))
+    assert result.returncode == 2
+    assert "metrics.json" in result.stderr
+
+
+def test_summary_of_an_untracked_run(finished):
+    finished.tracking.unlink()
+    assert [what for what, _ in place_rows(finished)] == ["run directory"]
+    assert [row[0] for row in pass_rows(finished)] == ["base", "trained"]
+    assert not any("mlflow" in command for command in next_commands(finished))
+
+
+def test_run_is_found_by_id_below_the_project_root(finished, monkeypatch):
+    home = finished.path.parent
+    (home / "runs").mkdir()
+    finished.path.rename(home / "runs" / "demo-1")
+    monkeypatch.setenv("SUBTEXT_HOME", str(home))
+    assert find_run("demo-1").run_id == "demo-1"
+
+
+def test_prosody_from_real_tracks(tmp_path):
+    tracks = SHARED / "mustard" / "tracks_210.npz"
+    if not tracks.exists():
+        pytest.skip("../shared/mustard is not beside this checkout")
+    output = tmp_path / "prosody.json"
+    result = invoke("prosody", "from-tracks", str(tracks), "-o", str(output))
+    assert result.exit_code == 0, result.output
+    assert "210 prosody records" in result.output
+    assert len(strict_json.read(output)["clips"]) == 210
+
+
+def test_prosody_from_a_file_without_tracks_is_refused(tmp_path):
+    path = tmp_path / "empty.npz"
+    np.savez(path, **{"1_1/f0_hz": np.zeros(3, np.float32)})
+    result = run_script("prosody", "from-tracks", str(path), "-o", str(tmp_path / "prosody.json"))
+    assert result.returncode == 2, result.stderr
+    assert "Tracks refused" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "prosody.json").exists()
