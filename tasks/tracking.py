@@ -1,0 +1,67 @@
+"""Keep the MLflow run of a flow run: started before training, ended with what really happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.exceptions import ExternalSignal
+from prefect.runtime import flow_run
+
+from subtext import tracking
+from subtext.run_dir import RunDir
+from subtext.tracking.commits import tag_commits
+from tasks.artifacts import show_places
+
+_RETRIES = 2
+_DELAY_S = 5
+
+
+@task(name="start tracking", cache_policy=NO_CACHE)
+def start_tracking(run_path: str) -> str:
+    """Start the MLflow run, or resume it when the flow run is retried; return its id."""
+    return tracking.start_run(_run(run_path), flow_run.get_id() or "", flow_run.get_name() or "")
+
+
+@task(name="log results", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
+def log_results(run_path: str) -> list[str]:
+    """Log metrics of every pass and the files of the run directory; return the files' names."""
+    tracking.log_evaluation(_run(run_path))
+    return tracking.log_artifacts(_run(run_path))
+
+
+@task(name="register", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
+def register(run_path: str) -> dict[str, Any]:
+    """Register the adapter as a model version, once for a run; return name, version and alias."""
+    return tracking.register_version(_run(run_path))
+
+
+@task(name="finish", cache_policy=NO_CACHE)
+def finish(run_path: str) -> None:
+    """Pin the commits of what was uploaded in MLflow, and show where everything is."""
+    tag_commits(_run(run_path))
+    show_places(_run(run_path))
+
+
+@contextmanager
+def tracked(run_path: str) -> Iterator[None]:
+    """Start the MLflow run; end it as the block ends: FINISHED, FAILED, or KILLED by a signal."""
+    start_tracking(run_path)
+    try:
+        yield
+    except (ExternalSignal, KeyboardInterrupt):
+        # No task from here on: Prefect gives a cancelled process seconds.
+        tracking.end_run(_run(run_path), "KILLED")
+        raise
+    except BaseException:
+        tracking.end_run(_run(run_path), "FAILED")
+        raise
+    tracking.end_run(_run(run_path), "FINISHED")
+
+
+def _run(run_path: str) -> RunDir:
+    return RunDir(Path(run_path))

@@ -1,0 +1,37 @@
+"""Train, and let MLflow, the terminal and the Prefect UI watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import INPUTS, RUN_ID
+
+from subtext.progress import Progress, TerminalBar
+from subtext.run_dir import RunDir
+from subtext.tracking import MetricWriter
+from subtext.tracking.runs import mlflow_run_id
+from tasks.artifacts import PrefectProgress
+
+
+# Keyed on flow run and path: a retried flow run reads the stored result, it does not train again.
+@task(name="train", cache_policy=RUN_ID + INPUTS, persist_result=True, result_serializer="json")
+def train(run_path: str) -> dict[str, Any]:
+    """Train the policy of a run; return steps, seconds and first and final reward."""
+    from subtext.policy.train import train_policy
+
+    run = RunDir(Path(run_path))
+    writer = MetricWriter(mlflow_run_id(run))
+    prefect_progress = PrefectProgress(run.run_id)
+    with TerminalBar() as bar:
+
+        def watch(progress: Progress) -> None:
+            bar(progress)
+            writer.write(progress.step, progress.metrics)
+            prefect_progress(progress)
+
+        try:
+            return train_policy(run, watch)
+        finally:
+            writer.close()

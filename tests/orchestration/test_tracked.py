@@ -1,0 +1,55 @@
+"""The MLflow run ends as the flow run ended."""
+
+import sys
+
+import pytest
+from mlflow import MlflowClient
+from support.corpus import write_corpus
+
+from subtext import strict_json
+from subtext.run_dir import RunDir
+
+pytestmark = pytest.mark.slow
+
+# Each case runs in a process of its own: Prefect passes a signal on to the process it came to.
+FLOW = """
+import os, signal
+from prefect import flow
+from subtext.errors import TrainingError
+from subtext.prepare import prepare_run
+from tasks.tracking import tracked
+
+run = prepare_run("cpu", None, default_run_id="run-1")
+
+@flow(name="tracked")
+def work():
+    with tracked(str(run.path)):
+        {last_step}
+
+work()
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("home")
+    write_corpus(home / "data" / "mustard")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("last_step", "status"),
+    [
+        pytest.param("pass", "FINISHED", id="all-steps-done"),
+        pytest.param("raise TrainingError('loss is NaN')", "FAILED", id="step-raised"),
+        pytest.param("os.kill(os.getpid(), signal.SIGTERM)", "KILLED", id="sigterm"),
+        pytest.param("os.kill(os.getpid(), signal.SIGINT)", "KILLED", id="ctrl-c"),
+    ],
+)
+def test_status(server, home, last_step, status):
+    code = FLOW.format(last_step=last_step)
+    # One store for all cases, as its first use costs seconds; the run is resumed by the next case.
+    result = server.run([sys.executable, "-c", code], {"SUBTEXT_HOME": str(home)}, 120)
+    assert (result.returncode == 0) is (status == "FINISHED"), result.stderr
+    record = strict_json.read(RunDir(home / "runs" / "run-1").tracking)
+    assert MlflowClient(record["uri"]).get_run(record["run_id"]).info.status == status
