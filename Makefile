@@ -11,11 +11,15 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
+export OMP_WAIT_POLICY := PASSIVE
 
 .PHONY: demo install test lint clean
 
+# The run publishes to a Hub on this machine, which keeps its files in .local-hub/.
 demo: install
-	@$(BIN)/python -m subtext.demo
+	@$(BIN)/python -m subtext.local_hub --root .local-hub -- \
+		$(BIN)/python -m flows.train_flow --profile demo \
+		--set publish.adapter_repo=you/subtext-judge --set publish.results_repo=you/subtext-arena
 
 install: $(VENV)/installed
 

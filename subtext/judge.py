@@ -13,7 +13,7 @@ from subtext.config import ModelConfig, PromptConfig
 from subtext.errors import MachineError, Problem
 from subtext.evaluation.generate import generate_answers
 from subtext.policy.base_model import BaseModel, resolve_base
-from subtext.policy.load import load_adapter, load_base, load_tokenizer, read_adapter_record
+from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.prompts import build_messages
 
@@ -39,7 +39,7 @@ class Judge:
         model = ModelConfig(device="auto", quantization=record["quantization"])
         precision = choose_precision(machine_facts(), model)
         return cls(
-            model=load_adapter(load_base(base, precision), adapter),
+            model=load_adapters(load_base(base, precision), {"trained": adapter}),
             tokenizer=load_tokenizer(base),
             prompt=PromptConfig.model_validate(record["prompt"]),
             max_new_tokens=record["max_new_tokens"],

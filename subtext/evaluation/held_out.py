@@ -20,7 +20,7 @@ from subtext.errors import EvaluationError
 from subtext.evaluation.generate import generate_answers
 from subtext.evaluation.metrics import score_completion, summarise
 from subtext.policy.base_model import resolve_base
-from subtext.policy.load import load_adapter, load_base, load_tokenizer
+from subtext.policy.load import load_adapters, load_base, load_tokenizer
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.policy.threads import set_threads
 from subtext.progress import Progress, Stage, Watcher, nobody
@@ -52,12 +52,13 @@ def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, Any]:
     set_threads(config.training.num_threads)
     base = resolve_base(config.model)
     tokenizer = load_tokenizer(base)
-    model = load_adapter(load_base(base, precision), run.adapter)
-    if run.warm_adapter.exists():
-        model.load_adapter(run.warm_adapter, "warm")
+    adapters = {"warm": run.warm_adapter, "trained": run.adapter}
+    if not config.warm_start.steps:
+        del adapters["warm"]
+    model = load_adapters(load_base(base, precision), adapters)
 
     passes = {}
-    for name in ["base", *(["warm"] if run.warm_adapter.exists() else []), "trained"]:
+    for name in ["base", *adapters]:
         with _policy(model, name):
             records = _judge(run, name, model, tokenizer, scenarios, clip_ids, config, watcher)
         passes[name] = summarise(records)

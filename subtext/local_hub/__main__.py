@@ -1,12 +1,19 @@
-"""`python -m subtext.local_hub --root DIR`: rehearse a publish before spending GPU hours on it."""
+"""`python -m subtext.local_hub --root DIR`: rehearse a publish before spending GPU hours on it.
+
+With a command behind `--`, the Hub serves as long as the command runs, which finds its address and
+token in the environment; the exit code is the command's.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import uvicorn
@@ -24,7 +31,7 @@ _SHUTDOWN_S = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C and return the exit code."""
+    """Serve until SIGTERM or Ctrl-C, or as long as the command runs; return the exit code."""
     options = _parser().parse_args(arguments)
     token = options.token or f"local-{secrets.token_hex(8)}"
     tokens: dict[str, Role] = {token: "write"}
@@ -36,7 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"local Hub: {error}", file=sys.stderr)
         return 2
     port = listener.getsockname()[1]
-    _announce(options.root, f"http://{_HOST}:{port}", token)
+    variables = {
+        "HF_ENDPOINT": f"http://{_HOST}:{port}",
+        "HF_TOKEN": token,
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    if options.command:
+        return _serve_while(app, listener, options.command, variables)
+    _announce(options.root, variables)
     if options.port_file:
         strict_json.write_text(options.port_file, f"{port}\n")
     _serve(app, listener)
@@ -46,13 +60,34 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(app: FastAPI, listener: socket.socket) -> None:
-    config = uvicorn.Config(
-        app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, lifespan="off"
-    )  # fmt: skip
     # uvicorn finishes its requests and then raises the signal again, for whoever handled it before.
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: None)
-    uvicorn.Server(config).run(sockets=[listener])
+    _server(app).run(sockets=[listener])
+
+
+def _serve_while(
+    app: FastAPI, listener: socket.socket, command: list[str], variables: dict[str, str]
+) -> int:
+    server = _server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
+    except OSError as error:
+        print(f"local Hub: {error}", file=sys.stderr)
+        return 2
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _server(app: FastAPI) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S, lifespan="off"
+        )
+    )
 
 
 def _listen(port: int) -> socket.socket:
@@ -63,9 +98,10 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _announce(root: Path, url: str, token: str) -> None:
+def _announce(root: Path, variables: dict[str, str]) -> None:
+    url = variables["HF_ENDPOINT"]
     print(f"Local Hub on {url}, files in {root}. Stop it with Ctrl-C. To publish to it:")
-    print(f"export HF_ENDPOINT={url}\nexport HF_TOKEN={token}\nexport HF_HUB_DISABLE_XET=1")
+    print("\n".join(f"export {name}={value}" for name, value in variables.items()))
     sys.stdout.flush()
 
 
@@ -80,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--fault", type=_fault, action="append", default=[],
         help='JSON of a fault that is on from the start, as POST /_faults takes it, e.g. '
         '{"verb": "commit", "status": 503, "count": 2}; repeatable')  # fmt: skip
+    add("command", nargs="*", help="command to run against this Hub, behind --")
     return parser
 
 

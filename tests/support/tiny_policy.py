@@ -1,7 +1,7 @@
-"""A Qwen2-shaped policy of a fraction of a million parameters, with a tokenizer of its own.
+"""The product's tiny policy as a folder that `model.source=path` loads, untrained or pretrained.
 
-Made in a second, saved as a folder that `model.source=path` loads. Untrained it answers noise;
-`pretrain` teaches all its weights, for tests that need a policy with something to sharpen.
+Untrained it answers noise; `pretrain` teaches all its weights, for tests that need a policy with
+something to sharpen.
 """
 
 from __future__ import annotations
@@ -10,44 +10,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.corpus import write_corpus
+from subtext.policy.tiny import build_tiny
 
-_CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' "
-    "+ message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-_VOCABULARY = 700
+_BATCH = 16
 
 
-def build_tiny_policy(folder: Path, seed: int = 0) -> Path:
-    """Write an untrained policy to `folder` and return it; the same bytes for the same seed."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    tokenizer = _tokenizer(folder)
-    torch.manual_seed(seed)
-    model = Qwen2ForCausalLM(
-        Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=64,
-            intermediate_size=128,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=2048,
-            tie_word_embeddings=True,
-            bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def build_tiny_policy(folder: Path) -> Path:
+    """Write an untrained policy to `folder` and return it; the same bytes every time."""
+    return build_tiny(folder)
 
 
-def pretrain(folder: Path, examples: Sequence[dict[str, Any]], steps: int, seed: int = 0) -> None:
+def pretrain(
+    folder: Path,
+    examples: Sequence[dict[str, Any]],
+    steps: int,
+    seed: int = 0,
+    learning_rate: float = 3e-3,
+) -> None:
     """Train every weight of the policy in `folder` on prompt-completion `examples`, in place."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -55,50 +34,15 @@ def pretrain(folder: Path, examples: Sequence[dict[str, Any]], steps: int, seed:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
     batches = _batches(tokenizer, examples, seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
     for _ in range(steps):
         optimizer.zero_grad()
         model(**next(batches)).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        schedule.step()
     model.save_pretrained(folder)
-
-
-def _tokenizer(folder: Path) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=_VOCABULARY,
-        special_tokens=["<|pad|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    raw.train_from_iterator(_texts(folder), trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<|pad|>", eos_token="<|im_end|>", padding_side="left"
-    )
-    tokenizer.chat_template = _CHATML
-    return tokenizer
-
-
-def _texts(folder: Path) -> Iterator[str]:
-    """Prompts and teacher's answers over a generated corpus."""
-    from subtext.config import PromptConfig
-    from subtext.data.scenarios import load_scenarios
-    from subtext.policy.warm_start import teacher_answer
-    from subtext.prompts import build_messages
-
-    scenarios = load_scenarios(write_corpus(folder / "tokenizer-corpus"))
-    for clip_id, clip in scenarios.items():
-        for message in build_messages(clip_id, scenarios, PromptConfig()):
-            yield message["content"]
-        for seed in range(4):
-            label = ("sarcastic", "sincere")[seed % 2]
-            yield teacher_answer(clip_id, clip["prosody"], label, seed)
 
 
 def _batches(
@@ -109,7 +53,7 @@ def _batches(
     generator = torch.Generator().manual_seed(seed)
     rows = [_tokens(tokenizer, example) for example in examples]
     while True:
-        chosen = [rows[int(i)] for i in torch.randint(len(rows), (16,), generator=generator)]
+        chosen = [rows[int(i)] for i in torch.randint(len(rows), (_BATCH,), generator=generator)]
         longest = max(len(ids) for ids, _ in chosen)
         padded = [longest - len(ids) for ids, _ in chosen]
         pad = tokenizer.pad_token_id
