@@ -6,7 +6,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false

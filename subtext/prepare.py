@@ -6,17 +6,17 @@ Everything here takes seconds and loads no model: configuration, machine, data, 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
-from subtext.data.scenarios import data_digest, load_scenarios
-from subtext.data.splits import select_clips, split_clip_ids
+from subtext.data.scenarios import corpus_name, data_digest, load_scenarios
+from subtext.data.splits import judging_order, select_clips, split_clip_ids
 from subtext.errors import ConfigError, Problem
 from subtext.paths import project_root
+from subtext.policy.base_model import check_base
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
@@ -34,9 +34,9 @@ def check_run(
     Raises ConfigError, DataError or MachineError.
     """
     config = resolve(profile, overrides)
-    split = make_split(load_scenarios(config.data.root), config)
-    choose_precision(machine_facts(), config.model)
-    return config, split
+    choose_precision(machine_facts(config.model.device), config.model)
+    check_base(config.model)
+    return config, make_split(load_scenarios(config.data.root), config)
 
 
 def prepare_run(
@@ -44,13 +44,17 @@ def prepare_run(
 ) -> RunDir:
     """Check everything, write `config.json` and `split.json`, and return the run directory.
 
-    Raises what `check_run` raises, and ConfigError when the directory belongs to a run with
-    another configuration.
+    `default_run_id` also says whose run it is. Raises what `check_run` raises, and ConfigError when
+    the directory belongs to another run.
     """
     config, split = check_run(profile, overrides)
     run = run_directory(config, default_run_id)
-    content = {"profile": str(profile), "config": config.model_dump(mode="json")}
-    _refuse_other_config(run, content)
+    content = {
+        "profile": str(profile),
+        "config": config.model_dump(mode="json"),
+        "owner": default_run_id,
+    }
+    _refuse_other_run(run, content, split)
     run.create()
     strict_json.write(run.config, content)
     strict_json.write(run.split, split)
@@ -71,60 +75,30 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     """Divide the clips and choose those that will be judged.
 
     The split is of all clips; `data.require_prosody` filters both halves after it, so that who
-    is held out is the same in every profile. Raises ConfigError when a half is left empty.
+    is held out is the same in every profile. Raises DataError when a half is left empty.
     """
     data, evaluation = config.data, config.evaluation
     train, held_out = split_clip_ids(scenarios, data.eval_ratio, data.split_seed)
-    halves = {
-        "train": select_clips(train, scenarios, data.require_prosody),
-        "held_out": select_clips(held_out, scenarios, data.require_prosody),
-    }
-    for name, ids in halves.items():
-        if not ids:
-            problem = Problem(
-                "configuration", "data.require_prosody", data.require_prosody,
-                f"leaves no {name} clip", "Add prosody.json to the data, or set it to false.",
-            )  # fmt: skip
-            raise ConfigError("Configuration refused", [problem])
-    order = seed_order if evaluation.clip_order == "seed" else stratified_order
+    judged = select_clips(held_out, scenarios, data.require_prosody)
+    order = judging_order(judged, scenarios, evaluation.clip_order)
     return {
-        **halves,
-        "judged": order(halves["held_out"], scenarios)[: evaluation.n_eval_clips],
+        "train": select_clips(train, scenarios, data.require_prosody),
+        "held_out": judged,
+        "judged": order[: evaluation.n_eval_clips],
+        "corpus": corpus_name(config.data.root),
         "data_digest": data_digest(scenarios),
         "eval_ratio": data.eval_ratio,
         "seed": data.split_seed,
     }
 
 
-def seed_order(clip_ids: Iterable[str], scenarios: Scenarios) -> list[str]:
-    """Sorted ids, as the seed judged them: on MUStARD the first are nearly all of one show."""
-    return sorted(clip_ids)
-
-
-def stratified_order(clip_ids: Iterable[str], scenarios: Scenarios) -> list[str]:
-    """An order whose every beginning holds labels and shows in about their proportions.
-
-    Each clip is placed at its relative rank within its (label, show) group.
-    """
-    groups: dict[tuple[bool, str], list[str]] = defaultdict(list)
-    for clip_id in sorted(clip_ids):
-        clip = scenarios[clip_id]
-        groups[clip["sarcasm"], clip["show"]].append(clip_id)
-    placed = [
-        ((rank + 0.5) / len(members), clip_id)
-        for members in groups.values()
-        for rank, clip_id in enumerate(members)
-    ]
-    return [clip_id for _, clip_id in sorted(placed)]
-
-
-def _refuse_other_config(run: RunDir, content: dict[str, Any]) -> None:
-    """A run directory belongs to one configuration; a retry of the same run may enter again."""
-    before = run.read(run.config)
-    if before is not None and before != content:
+def _refuse_other_run(run: RunDir, content: dict[str, Any], split: dict[str, Any]) -> None:
+    """A run directory belongs to one run on one state of the data, which may enter it again."""
+    before, divided = run.read(run.config, content), run.read(run.split, split)
+    if before != content or divided != split:
         problem = Problem(
             "configuration", "training.run_id", run.run_id,
-            "names a run that was made with another configuration",
+            "names a run that was made before, by another start, configuration or data",
             f"Choose another run_id, or delete {run.path}.",
         )  # fmt: skip
         raise ConfigError("Configuration refused", [problem])

@@ -13,7 +13,7 @@ from typing import Any
 
 from subtext.answer import FINAL_CLOSE, FINAL_OPEN, THINK_CLOSE, THINK_OPEN
 from subtext.config import PromptConfig
-from subtext.data.masking import masked_clip
+from subtext.data.masking import Cast, masked_clip
 from subtext.prosody.render import (
     render_pitch_contour,
     render_prosody_features,
@@ -63,12 +63,18 @@ def system_prompt(prompt: PromptConfig) -> str:
 
 
 def build_full_observation(
-    clip_id: str, scenarios: Scenarios, prompt: PromptConfig = SEED_PROMPT
+    clip_id: str,
+    scenarios: Scenarios,
+    prompt: PromptConfig = SEED_PROMPT,
+    cast: Cast | None = None,
 ) -> str:
-    """Return the user message of one clip: header, transcript, prosody, contour and question."""
+    """Return the user message of one clip: header, transcript, prosody, contour and question.
+
+    Masking hides the names of `cast`, which is that of `scenarios` unless it is given.
+    """
     clip = scenarios[clip_id]
     if prompt.speaker == "masked":
-        clip = masked_clip(clip, scenarios)
+        clip = masked_clip(clip, cast or Cast.of(scenarios))
     prosody = clip.get("prosody")
     sections = [
         f"=== Transcript ===\n{render_transcript(clip_id, {clip_id: clip})}",
@@ -82,12 +88,15 @@ def build_full_observation(
 
 
 def build_messages(
-    clip_id: str, scenarios: Scenarios, prompt: PromptConfig = SEED_PROMPT
+    clip_id: str,
+    scenarios: Scenarios,
+    prompt: PromptConfig = SEED_PROMPT,
+    cast: Cast | None = None,
 ) -> list[dict[str, str]]:
     """Return the chat of one clip: the system message, then the user's."""
     return [
         {"role": "system", "content": system_prompt(prompt)},
-        {"role": "user", "content": build_full_observation(clip_id, scenarios, prompt)},
+        {"role": "user", "content": build_full_observation(clip_id, scenarios, prompt, cast)},
     ]
 
 

@@ -5,8 +5,12 @@ Reads the files of the run directory, and nothing else.
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Group
 from rich.table import Table
@@ -15,8 +19,9 @@ from rich.text import Text
 from subtext.errors import DataError, Problem
 from subtext.paths import project_root
 from subtext.run_dir import RunDir
+from subtext.tracking.store import sqlite_path
 
-PASS_COLUMNS = ("pass", "accuracy", "95 % interval", "well-formed", "reward", "clips", "prosody")
+PASS_COLUMNS = ("policy", "accuracy", "95 %", "well-formed", "reward", "clips", "prosody")
 _PASS_NAMES = {"base": "base", "warm": "warm-started", "trained": "trained"}
 
 
@@ -43,7 +48,8 @@ def render_summary(run: RunDir) -> Group:
     places = Table.grid(padding=(0, 2))
     for what, where in place_rows(run):
         places.add_row(Text(what, style="bold"), Text(where, overflow="fold"))
-    commands = [Text(command, no_wrap=True, overflow="ignore") for command in next_commands(run)]
+    lines = [line for command in next_commands(run) for line in command.splitlines()]
+    commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines]
     return Group(results, Text(), places, Text(), Text("Next:"), *commands)
 
 
@@ -78,15 +84,37 @@ def place_rows(run: RunDir) -> list[tuple[str, str]]:
 
 
 def next_commands(run: RunDir) -> list[str]:
-    """Commands that look further into `run`."""
-    commands = [f"  subtext show {_relative(run.path)}"]
+    """Commands that look further into `run` and work as typed, in a fresh shell too."""
+    commands = [*_activation(), f"subtext show {_shell_path(run.path)}"]
     tracking = run.read(run.tracking, {})
-    if uri := tracking.get("uri"):
-        commands.append(f"  mlflow ui --backend-store-uri {uri}")
-    if model := tracking.get("model"):
+    if "uri" in tracking:
+        commands += _mlflow_commands(tracking["uri"], tracking.get("model"))
+    published = run.read(run.published, {}).values()
+    if any(urlsplit(landed["url"]).hostname == "127.0.0.1" for landed in published):
+        commands.append("subtext hub")
+    commands.append("subtext config fields")
+    guide = project_root() / "docs" / "deploy.md"
+    return [*commands, f"less {_shell_path(guide)}"] if guide.exists() else commands
+
+
+def _activation() -> list[str]:
+    script = Path(sys.prefix) / "bin" / "activate"
+    return [f". {_shell_path(script)}"] if not shutil.which("subtext") and script.exists() else []
+
+
+def _mlflow_commands(uri: str, model: dict[str, Any] | None) -> list[str]:
+    if uri.startswith("http"):
+        commands = [f"# open {uri} in a browser"]
+    else:
+        database = sqlite_path(uri)
+        uri = uri if database is None else shlex.quote(f"sqlite:///{_relative(database)}")
+        commands = [f"mlflow ui --backend-store-uri {uri}"]
+    if model:
+        name = f"models:/{model['name']}@{model['alias']}" if model["alias"] else model["uri"]
         commands.append(
-            f'  MLFLOW_TRACKING_URI={uri} python -c "import mlflow; '
-            f"print(mlflow.pyfunc.load_model('{model['uri']}').metadata)\""
+            f'MLFLOW_TRACKING_URI={uri} python -c "import mlflow; print(\n'
+            f"  mlflow.pyfunc.load_model('{name}').predict(\n"
+            "  [{'utterance': 'Oh, wonderful, another meeting.'}]))\""
         )
     return commands
 
@@ -96,7 +124,7 @@ def _pass_row(label: str, figures: dict[str, Any]) -> tuple[str, ...]:
     return (
         label,
         f"{figures['accuracy']:.3f}",
-        f"{low:.2f} to {high:.2f}",
+        f"{low:.2f}-{high:.2f}",
         f"{figures['well_formed_rate']:.3f}",
         f"{figures['mean_reward']:.3f}",
         str(figures["n_eval_clips"]),
@@ -106,3 +134,7 @@ def _pass_row(label: str, figures: dict[str, Any]) -> tuple[str, ...]:
 
 def _relative(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _shell_path(path: Path) -> str:
+    return shlex.quote(_relative(path))

@@ -15,6 +15,7 @@ from subtext.profiles import resolve
 from subtext.publishing.hub import check_access, require_token
 from subtext.tracking import check_reachable, tracking_uri
 from tasks.hub_token import environment_with_token
+from tasks.library_log import library_log
 
 
 @task(name="prepare", cache_policy=NO_CACHE)
@@ -24,9 +25,12 @@ def prepare(profile: str, overrides: BaseModel) -> str:
     publish = resolve(profile, overrides).publish
     check_access(publish, require_token(publish, environment_with_token()))
     check_reachable(tracking_uri())
-    run = prepare_run(
-        profile, overrides.model_dump(exclude_none=True), default_run_id=_default_run_id(profile)
-    )
+    with library_log():
+        run = prepare_run(
+            profile,
+            overrides.model_dump(exclude_none=True),
+            default_run_id=_default_run_id(profile),
+        )
     return str(run.path)
 
 

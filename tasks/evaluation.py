@@ -11,6 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from subtext.progress import Progress, TerminalBar
 from subtext.run_dir import RunDir
 from tasks.artifacts import PrefectProgress, show_results
+from tasks.library_log import library_log
 
 
 @task(name="judge", cache_policy=NO_CACHE)
@@ -20,7 +21,7 @@ def judge(run_path: str) -> dict[str, Any]:
 
     run = RunDir(Path(run_path))
     prefect_progress = PrefectProgress(run.run_id)
-    with TerminalBar() as bar:
+    with library_log(), TerminalBar() as bar:
 
         def watch(progress: Progress) -> None:
             bar(progress)

@@ -10,9 +10,9 @@ from prefect.cache_policies import INPUTS, RUN_ID
 
 from subtext.progress import Progress, TerminalBar
 from subtext.run_dir import RunDir
-from subtext.tracking import MetricWriter
-from subtext.tracking.runs import mlflow_run_id
+from subtext.tracking import MetricWriter, mlflow_run_id
 from tasks.artifacts import PrefectProgress
+from tasks.library_log import library_log
 
 
 # Keyed on flow run and path: a retried flow run reads the stored result, it does not train again.
@@ -24,7 +24,7 @@ def train(run_path: str) -> dict[str, Any]:
     run = RunDir(Path(run_path))
     writer = MetricWriter(mlflow_run_id(run))
     prefect_progress = PrefectProgress(run.run_id)
-    with TerminalBar() as bar:
+    with library_log(), TerminalBar() as bar:
 
         def watch(progress: Progress) -> None:
             bar(progress)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Clip = Mapping[str, Any]
@@ -80,13 +81,42 @@ _MUSTARD_OTHERS = _words(
 )
 
 
-def masked_clip(clip: Clip, scenarios: Mapping[str, Clip]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Cast:
+    """The names that a corpus gives away. An adapter's record keeps them, so that a clip judged
+    alone reads like the same clip in training."""
+
+    speakers: frozenset[str]
+    shows: frozenset[str]
+
+    @classmethod
+    def of(cls, scenarios: Mapping[str, Clip]) -> Cast:
+        """Every speaker and show of `scenarios`."""
+        clips = scenarios.values()
+        return cls(
+            frozenset(
+                name for clip in clips for name in (clip["speaker"], *clip["context_speakers"])
+            ),
+            frozenset(clip["show"] for clip in clips if clip["show"]),
+        )
+
+    def record(self) -> dict[str, list[str]]:
+        """The names as JSON."""
+        return {"speakers": sorted(self.speakers), "shows": sorted(self.shows)}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, list[str]]) -> Cast:
+        """The cast that `record` was made of."""
+        return cls(frozenset(record["speakers"]), frozenset(record["shows"]))
+
+
+def masked_clip(clip: Clip, cast: Cast) -> dict[str, Any]:
     """Return a copy of `clip` with neutral speakers, and neutral names inside its lines.
 
-    The names are those of all speakers and shows in `scenarios`.
+    The names are those of `cast` and of the clip itself.
     """
     letters = _letters(clip)
-    replace = _replacer(letters, scenarios)
+    replace = _replacer(letters, clip, cast)
     return {
         **clip,
         "speaker": letters[_key(clip["speaker"])],
@@ -114,12 +144,14 @@ def _key(name: str) -> str:
     return " ".join(name.casefold().split())
 
 
-def _replacer(letters: Mapping[str, str], scenarios: Mapping[str, Clip]) -> Callable[[str], str]:
+def _replacer(letters: Mapping[str, str], clip: Clip, cast: Cast) -> Callable[[str], str]:
     any_case: dict[str, str] = {}
     as_name = {key: letters.get(key, _NAME) for key in map(_key, _MUSTARD_OTHERS)}
-    exact = {clip["show"]: _SHOW for clip in scenarios.values() if clip["show"]}
+    exact = dict.fromkeys(cast.shows, _SHOW)
     as_name |= {_key(alias): letters.get(_key(of), _NAME) for alias, of in _ALIASES.items()}
-    for speaker in _speakers(scenarios):
+    own = {clip["speaker"], *clip["context_speakers"]}
+    # Sorted, so that the text does not depend on the order of clips.
+    for speaker in sorted(_MUSTARD_SPEAKERS | cast.speakers | own):
         key, words = _key(speaker), _LETTERS.findall(speaker.casefold())
         shown = letters.get(key, _NAME)
         if all(word in _ROLES or len(word) == 1 for word in words):
@@ -143,18 +175,6 @@ def _replacer(letters: Mapping[str, str], scenarios: Mapping[str, Clip]) -> Call
 
     pattern = _pattern({*any_case, *as_name, *exact})
     return lambda line: pattern.sub(shown_for, line)
-
-
-def _speakers(scenarios: Mapping[str, Clip]) -> list[str]:
-    """Every speaker once, in an order that does not depend on the clips'."""
-    return sorted(
-        _MUSTARD_SPEAKERS
-        | {
-            name
-            for clip in scenarios.values()
-            for name in (clip["speaker"], *clip["context_speakers"])
-        }
-    )
 
 
 def _pattern(names: Iterable[str]) -> re.Pattern[str]:

@@ -24,11 +24,14 @@ from subtext.data.json_files import read_json, shown_key
 from subtext.errors import DataError, Problem
 from subtext.paths import project_root
 from subtext.prosody.schema import SCHEMA, record_problems
+from subtext.run_dir import RunDir, load_config
 
 CLIPS_FILE = "sarcasm_data.json"
 PROSODY_FILE = "prosody.json"
 PIVOT_FILE = "pivot_set.json"
 _DEFAULT_ROOT = "data/mustard"
+# sarcasm_data.json of the authors' repository at commit b34b513.
+_MUSTARD_SHA256 = "ec9533032c5f143f197cb5fa5d4b29ab9bf56a20b0dc05d5b31d052f5957d39c"
 _TEXT_FIELDS = ("utterance", "speaker", "show")
 _LIST_FIELDS = ("context", "context_speakers")
 _FIELDS = (*_TEXT_FIELDS, *_LIST_FIELDS, "sarcasm")
@@ -56,6 +59,29 @@ def resolve_data_root(root: str = "") -> Path:
         "folder that has it in data.root or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
     )  # fmt: skip
     raise DataError("No data", [problem])
+
+
+def corpus_name(root: str = "") -> str:
+    """Return "mustard" where the clips' hash says so, "demo" for data/demo, else ""."""
+    folder = resolve_data_root(root)
+    if hashlib.sha256((folder / CLIPS_FILE).read_bytes()).hexdigest() == _MUSTARD_SHA256:
+        return "mustard"
+    return "demo" if folder.resolve() == (project_root() / "data" / "demo").resolve() else ""
+
+
+def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
+    """Return the clips of a prepared run. Raises DataError when they are no longer those."""
+    root = load_config(run).data.root
+    scenarios = load_scenarios(root)
+    expected, found = run.read(run.split)["data_digest"], data_digest(scenarios)
+    if found != expected:
+        problem = Problem(
+            str(resolve_data_root(root)), "digest", found,
+            f"is not {expected}: the clips changed since {run.run_id} was prepared",
+            "Restore them, or start a new run.",
+        )  # fmt: skip
+        raise DataError("Data changed", [problem])
+    return scenarios
 
 
 def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, Any]]:

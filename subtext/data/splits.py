@@ -1,11 +1,15 @@
-"""Who trains and who is held out. The seed's split, kept so that its results stay comparable."""
+"""Who trains, who is held out, and in which order the held out are judged.
+
+The seed's split and order are kept so that its results stay comparable.
+"""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 from subtext.errors import ConfigError, DataError, Problem
 
@@ -69,3 +73,26 @@ def select_clips(ids: set[str], scenarios: Scenarios, require_prosody: bool) -> 
 
 def _n_pivot(ids: set[str], scenarios: Scenarios) -> int:
     return sum(1 for clip_id in ids if scenarios[clip_id].get("is_pivot"))
+
+
+def judging_order(
+    clip_ids: Iterable[str], scenarios: Scenarios, clip_order: Literal["seed", "stratified"]
+) -> list[str]:
+    """Return the order in which held-out clips are judged, until as many as wanted are.
+
+    "seed": sorted ids, of which on MUStARD the first are nearly all of one show. "stratified":
+    every beginning holds labels and shows in about their proportions; each clip stands at its
+    relative rank within its (label, show) group.
+    """
+    ids = sorted(clip_ids)
+    if clip_order == "seed":
+        return ids
+    groups: dict[tuple[bool, str], list[str]] = defaultdict(list)
+    for clip_id in ids:
+        groups[scenarios[clip_id]["sarcasm"], scenarios[clip_id]["show"]].append(clip_id)
+    placed = [
+        ((rank + 0.5) / len(members), clip_id)
+        for members in groups.values()
+        for rank, clip_id in enumerate(members)
+    ]
+    return [clip_id for _, clip_id in sorted(placed)]

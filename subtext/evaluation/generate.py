@@ -99,7 +99,8 @@ class _StopAfterAnswer:
     def __init__(self, tokenizer: Any, prompt_length: int, n_rows: int) -> None:
         self._tokenizer = tokenizer
         self._prompt_length = prompt_length
-        self._tail = len(tokenizer.encode(FINAL_CLOSE, add_special_tokens=False)) + 4
+        # A token is a byte at least, so that many hold the tag, however it is spelt.
+        self._tail = len(FINAL_CLOSE)
         self._closed = [False] * n_rows
         self.lengths: list[int | None] = [None] * n_rows
 

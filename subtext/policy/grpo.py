@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subtext.config import RunConfig
-from subtext.errors import ConfigError, Problem, TrainingError
+from subtext.errors import TrainingError
 from subtext.policy.callbacks import KeepRecords, TellWatcher, write_records
-from subtext.policy.load import CHAT_TEMPLATE_OPTIONS
+from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
 from subtext.progress import Watcher
 from subtext.run_dir import RunDir
@@ -19,13 +18,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from trl import GRPOConfig
 
-logger = logging.getLogger(__name__)
-
 RewardFunction = Callable[..., list[float]]
 
 
 def grpo_arguments(config: RunConfig, precision: Precision, run: RunDir) -> GRPOConfig:
-    """Translate. Every field that TRL has moved between releases is given, none left to default."""
+    """Translate. Fields whose defaults TRL has moved between releases are all given."""
     from trl import GRPOConfig
 
     grpo, training = config.grpo, config.training
@@ -42,6 +39,7 @@ def grpo_arguments(config: RunConfig, precision: Precision, run: RunDir) -> GRPO
         scale_rewards=grpo.scale_rewards,
         num_iterations=grpo.num_iterations,
         epsilon=grpo.epsilon,
+        importance_sampling_level="token",
         top_entropy_quantile=grpo.top_entropy_quantile,
         mask_truncated_completions=grpo.mask_truncated_completions,
         chat_template_kwargs=CHAT_TEMPLATE_OPTIONS,
@@ -80,14 +78,13 @@ def run_grpo(
     """Train `model`'s adapter in place and return the trainer's log history.
 
     `rows` hold `prompt` (messages), `clip_id`, `gold` and `is_pivot`; `save_adapter` is called
-    after every checkpoint and at the end. Raises ConfigError when a prompt leaves no room for an
-    answer, TrainingError when nothing but the adapter must train and something else does.
+    after every checkpoint and at the end. Raises TrainingError when something other than the
+    adapter would train, or when training ended before its last step.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    check_prompt_lengths(tokenizer, rows, config)
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=reward,
@@ -97,55 +94,17 @@ def run_grpo(
         callbacks=[TellWatcher(watcher, "grpo", "train"), KeepRecords(run, save_adapter)],
     )
     trainer.remove_callback(PrinterCallback)
-    _cast_adapter(trainer.model, precision)
+    train_in_float32(trainer.model)
     _assert_only_adapter_trains(trainer.model)
     trainer.train()
+    if trainer.state.global_step < config.grpo.max_steps:
+        raise TrainingError(
+            f"training ended after {trainer.state.global_step} of grpo.max_steps = "
+            f"{config.grpo.max_steps} steps. Raise data.n_train_rows = {len(rows)}."
+        )
     save_adapter()
     write_records(run, trainer.state)
     return list(trainer.state.log_history)
-
-
-def check_prompt_lengths(
-    tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict[str, Any]], config: RunConfig
-) -> None:
-    """Refuse a prompt that, with the longest answer, exceeds `model.max_context_tokens`.
-
-    TRL never truncates a prompt, so an overlong one would only show as a crash or as noise.
-    """
-    room = config.model.max_context_tokens - config.grpo.max_completion_length
-    prompts = {row["clip_id"]: row["prompt"] for row in rows}
-    lengths = {
-        clip_id: len(
-            tokenizer.apply_chat_template(
-                prompt, add_generation_prompt=True, return_dict=True, **CHAT_TEMPLATE_OPTIONS
-            )["input_ids"]
-        )
-        for clip_id, prompt in prompts.items()
-    }
-    longest = max(lengths, key=lambda clip_id: lengths[clip_id])
-    logger.info("longest prompt: %d tokens (clip %s)", lengths[longest], longest)
-    too_long = [clip_id for clip_id, length in lengths.items() if length > room]
-    if too_long:
-        problem = Problem(
-            "configuration", "model.max_context_tokens", config.model.max_context_tokens,
-            f"is too small for {len(too_long)} of {len(lengths)} prompts: clip {longest} has "
-            f"{lengths[longest]} tokens beside grpo.max_completion_length = "
-            f"{config.grpo.max_completion_length}",
-            f"Set it to {lengths[longest] + config.grpo.max_completion_length} or more, where "
-            "the model can read that far.",
-        )  # fmt: skip
-        raise ConfigError("Configuration refused", [problem])
-
-
-def _cast_adapter(model: Any, precision: Precision) -> None:
-    """Give the adapter its chosen format: TRL casts a quantised model's to bf16 on every device,
-    which fp16's gradient scaler can't handle (trl#4901)."""
-    import torch
-
-    dtype = getattr(torch, precision.adapter_dtype)
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.to(dtype)
 
 
 def _assert_only_adapter_trains(model: Any) -> None:

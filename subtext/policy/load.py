@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.config import LoraConfig, RunConfig
+from subtext.data.masking import Cast
 from subtext.errors import DataError, Problem
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
@@ -62,7 +63,10 @@ def load_base(base: BaseModel, precision: Precision) -> PreTrainedModel:
 
 
 def add_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftModel:
-    """Wrap `model` with a fresh LoRA adapter, initialised from `seed`."""
+    """Wrap `model` with a fresh LoRA adapter, initialised from `seed`.
+
+    Wrapped here and not by TRL, since warm start and GRPO train the same adapter in turn.
+    """
     import peft
     from transformers import set_seed
 
@@ -78,6 +82,15 @@ def add_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftMode
             task_type="CAUSAL_LM",
         ),
     )
+
+
+def train_in_float32(model: Any) -> None:
+    """Keep what trains in float32, whatever a trainer cast it to (`subtext.policy.precision`)."""
+    import torch
+
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.float32)
 
 
 def load_adapters(model: PreTrainedModel, adapters: Mapping[str, Path]) -> PeftModel:
@@ -104,6 +117,8 @@ def save_adapter(
     model: PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     base: BaseModel,
+    precision: Precision,
+    cast: Cast,
     config: RunConfig,
     folder: Path,
 ) -> None:
@@ -121,13 +136,19 @@ def save_adapter(
     record = {
         "schema": ADAPTER_SCHEMA,
         "base": base.record(),
-        "quantization": config.model.quantization,
+        "dtype": precision.dtype,
+        "quantization": precision.quantization,
+        "cast": cast.record(),
         "prompt": config.prompt.model_dump(mode="json"),
         "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
     }
     strict_json.write(unfinished / ADAPTER_RECORD, record)
-    shutil.rmtree(folder, ignore_errors=True)
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
     unfinished.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_adapter_record(adapter: Path) -> dict[str, Any]:

@@ -12,15 +12,24 @@ from typing import Any
 
 from subtext.config import RunConfig
 from subtext.data.dataset import dataset_rows
-from subtext.data.scenarios import load_scenarios
-from subtext.errors import TrainingError
+from subtext.data.masking import Cast
+from subtext.data.scenarios import load_run_scenarios
+from subtext.errors import ConfigError, Problem, TrainingError
 from subtext.policy import grpo
 from subtext.policy.base_model import resolve_base
-from subtext.policy.load import add_adapter, load_base, load_tokenizer, save_adapter
+from subtext.policy.hush import hush_libraries
+from subtext.policy.load import (
+    CHAT_TEMPLATE_OPTIONS,
+    add_adapter,
+    load_base,
+    load_tokenizer,
+    save_adapter,
+)
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.policy.threads import set_threads
 from subtext.policy.warm_start import teacher_examples, warm_start
 from subtext.progress import Watcher, nobody
+from subtext.prompts import build_messages
 from subtext.rewards import make_reward_fn
 from subtext.run_dir import RunDir, load_config
 
@@ -35,16 +44,20 @@ def train_policy(
     `reward` replaces the configured reward, for experiments that must break it on purpose.
     Raises TrainingError, ConfigError, DataError or MachineError; what was saved before stays.
     """
+    hush_libraries()
     config = load_config(run)
     scenarios, rows = training_rows(run, config)
-    precision = choose_precision(machine_facts(), config.model)
+    precision = choose_precision(machine_facts(config.model.device), config.model)
     threads = set_threads(config.training.num_threads)
     logger.info("precision: %s; torch threads: %d", precision, threads)
 
     base = resolve_base(config.model)
     tokenizer = load_tokenizer(base)
+    check_prompt_lengths(tokenizer, run, scenarios, config)
     model = add_adapter(load_base(base, precision), config.lora, config.training.seed)
-    save_to = functools.partial(save_adapter, model, tokenizer, base, config)
+    save_to = functools.partial(
+        save_adapter, model, tokenizer, base, precision, Cast.of(scenarios), config
+    )
 
     started = time.monotonic()
     if config.warm_start.steps:
@@ -74,7 +87,7 @@ def training_rows(
 
     Raises TrainingError if a held-out clip is among the rows.
     """
-    scenarios = load_scenarios(config.data.root)
+    scenarios = load_run_scenarios(run)
     split = run.read(run.split)
     rows = dataset_rows(
         scenarios,
@@ -92,6 +105,41 @@ def training_rows(
             f"{min(leaked)}. Delete the run directory and start again."
         )
     return scenarios, rows
+
+
+def check_prompt_lengths(
+    tokenizer: Any, run: RunDir, scenarios: dict[str, dict[str, Any]], config: RunConfig
+) -> None:
+    """Refuse a prompt that, with the longest answer, exceeds `model.max_context_tokens`.
+
+    Checks the prompts of training and of judging. TRL never truncates one, so an overlong prompt
+    would only show as a crash or as noise. Raises ConfigError that names the longest.
+    """
+    split = run.read(run.split)
+    answer = max(config.grpo.max_completion_length, config.evaluation.max_new_tokens)
+    room = config.model.max_context_tokens - answer
+    lengths = {
+        clip_id: len(
+            tokenizer.apply_chat_template(
+                build_messages(clip_id, scenarios, config.prompt),
+                add_generation_prompt=True,
+                return_dict=True,
+                **CHAT_TEMPLATE_OPTIONS,
+            )["input_ids"]
+        )
+        for clip_id in [*split["train"], *split["judged"]]
+    }
+    longest = max(lengths, key=lambda clip_id: lengths[clip_id])
+    logger.info("longest prompt: %d tokens (clip %s)", lengths[longest], longest)
+    too_long = sum(length > room for length in lengths.values())
+    if too_long:
+        problem = Problem(
+            "configuration", "model.max_context_tokens", config.model.max_context_tokens,
+            f"is too small for {too_long} of {len(lengths)} prompts: clip {longest} has "
+            f"{lengths[longest]} tokens beside an answer of up to {answer}",
+            f"Set it to {lengths[longest] + answer} or more, where the model reads that far.",
+        )  # fmt: skip
+        raise ConfigError("Configuration refused", [problem])
 
 
 def _summary(history: list[dict[str, Any]], seconds: float) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from subtext.answer import format_answer
 from subtext.config import RunConfig
 from subtext.policy.callbacks import TellWatcher
-from subtext.policy.load import CHAT_TEMPLATE_OPTIONS
+from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
 from subtext.progress import Watcher
 from subtext.prosody.render import render_prosody_features
@@ -54,7 +54,7 @@ _OTHER = {"sarcastic": "sincere", "sincere": "sarcastic"}
 
 
 def teacher_answer(clip_id: str, prosody: dict[str, Any] | None, label: str, seed: int) -> str:
-    """Return one answer of 30 to 60 words for `label`; the same for the same seed."""
+    """Return one answer for `label`, 20 to 40 words of reasoning; the same for the same seed."""
     rng = random.Random(f"{seed}:{clip_id}:{label}")
     cues = [line.strip() for line in render_prosody_features(clip_id, prosody).splitlines()]
     quoted = "; ".join(rng.sample(cues, min(2, len(cues))))
@@ -101,6 +101,7 @@ def warm_start(
 ) -> None:
     """Train `model`'s adapter in place on `examples`, with loss on the answers only."""
     from datasets import Dataset
+    from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
 
     warm = config.warm_start
@@ -130,12 +131,7 @@ def warm_start(
         processing_class=tokenizer,
         callbacks=[TellWatcher(watcher, "warm_start", "warm_start")],
     )
-    _quiet(trainer)
+    trainer.remove_callback(PrinterCallback)
+    train_in_float32(trainer.model)
     logger.info("warm start: %d steps on %d teacher answers", warm.steps, len(examples))
     trainer.train()
-
-
-def _quiet(trainer: Any) -> None:
-    from transformers import PrinterCallback
-
-    trainer.remove_callback(PrinterCallback)

@@ -61,7 +61,7 @@ def resolve(
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     """Turn `["grpo.max_steps=3", "publish.adapter_repo=me/judge"]` into nested overrides.
 
-    A value is read as JSON where it is JSON (numbers, true, lists) and as text otherwise.
+    A value is read as JSON where the field is no text and it is JSON (numbers, true, lists).
     Raises ConfigError when an assignment has no `section.field=value` shape.
     """
     overrides: dict[str, Any] = {}
@@ -74,12 +74,18 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
                 "Write for example --set grpo.max_steps=3.",
             )  # fmt: skip
             raise ConfigError("Configuration refused", [problem])
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        overrides.setdefault(section, {})[field] = value
+        overrides.setdefault(section, {})[field] = _value(section, field, text)
     return overrides
+
+
+def _value(section: str, field: str, text: str) -> Any:
+    known = _fields_at([section]).get(field)
+    if known is not None and known.annotation is str:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

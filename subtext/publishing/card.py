@@ -18,7 +18,7 @@ from subtext.run_dir import RunDir
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _PASSES = {"base": "base model", "warm": "warm-started", "trained": "**trained (this adapter)**"}
-_CORPORA = {"": "mustard", "mustard": "mustard", "demo": "demo"}
+_DATASETS = {"mustard": "MichiganNLP/MUStARD"}  # ids on the Hub
 _CORPUS_TEXTS = {
     "mustard": "[MUStARD](https://github.com/soujanyaporia/MUStARD), lines from TV shows labelled "
     "sarcastic or sincere",
@@ -37,15 +37,29 @@ _EXAMPLE_CLIP = {
     "is_pivot": False,
 }
 
-_LIMITS = """\
-- One training run, judged once on few clips: the intervals above are wide, and another seed can
-  end elsewhere. A difference whose intervals overlap is not a finding.
+_CORPUS_LIMITS = {
+    "mustard": """\
 - The labels leak. In MUStARD the speaker's name alone reaches about 0.69 accuracy, since some
   characters are mostly sarcastic and others hardly ever; shows, recurring lines and texts that the
   base model has read before help too. A gain in accuracy is not evidence that the voice is heard.
 - Many clips have no measured prosody; for them the model is told so and reads the words alone.
 - Acted English comedy, cut by hand. Ordinary speech, other languages and other cultures of irony
-  were not tested.
+  were not tested.""",
+    "demo": """\
+- The corpus is synthetic: nobody spoke these lines, and a generator drew their prosody, with cues
+  that tend to follow the label. The figures show whether the pipeline works and whether the policy
+  picks up such cues. They show nothing about sarcasm in the wild.""",
+    "": """\
+- These clips are not known to Subtext, and what gives their labels away was not examined: speakers,
+  shows, recurring lines and texts that the base model has read all may. A gain in accuracy is not
+  evidence that the voice is heard.
+- Clips without a prosody record are judged by their words alone; the model is told so.
+- Other speakers, situations, languages and cultures of irony were not tested.""",
+}
+_LIMITS = """\
+- One training run, judged once on few clips: the intervals above are wide, and another seed can
+  end elsewhere. A difference whose intervals overlap is not a finding.
+{corpus}
 - The stated confidence was trained for reward and was not calibrated.
 - Not for judging people. What someone meant, felt or intended must not be decided by this model:
   not in hiring, moderation, medicine, schools, courts or surveillance."""
@@ -64,16 +78,17 @@ def render_card(
     `base` is the record `base` of the adapter's `subtext.json` (`source, name, revision, sha256`),
     `metrics` what `metrics.json` holds; a pass that it lacks is left out of the table.
     """
-    corpus = _CORPORA.get(PurePath(config.data.root).name, "")
+    split = run.read(run.split)
+    corpus = split.get("corpus", "")
     base_id = hub_id(base["name"]) if base["source"] != "path" else None
     sections = [
         _header(base_id, corpus),
         f"# Sarcasm judge, run {run.run_id}",
         _what_it_is(base),
         f"## Results\n\n{_results(metrics)}",
-        f"## Training data\n\n{_training_data(run, config, corpus)}",
+        f"## Training data\n\n{_training_data(split, config, corpus)}",
         f"## Use\n\n{_use(config, base, base_id)}",
-        f"## Limits\n\n{_LIMITS}",
+        f"## Limits\n\n{_LIMITS.format(corpus=_CORPUS_LIMITS[corpus])}",
         f"## Training\n\n{_settings(config)}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -83,7 +98,7 @@ def _header(base_id: str | None, corpus: str) -> str:
     # JSON strings are YAML strings.
     fields = [f"base_model: {json.dumps(base_id)}"] if base_id else []
     fields += ["library_name: peft", "pipeline_tag: text-generation", "language: en"]
-    fields += ["datasets:\n- mustard"] if corpus == "mustard" else []
+    fields += [f"datasets:\n- {_DATASETS[corpus]}"] if corpus in _DATASETS else []
     tags = ("subtext", "sarcasm-detection", "prosody", "lora", "grpo", "trl")
     fields.append("tags:\n" + "\n".join(f"- {tag}" for tag in tags))
     return "---\n" + "\n".join(fields) + "\n---"
@@ -133,8 +148,7 @@ def _results(metrics: Mapping[str, Any]) -> str:
     return "\n".join(rows) + f"\n\n{notes}"
 
 
-def _training_data(run: RunDir, config: RunConfig, corpus: str) -> str:
-    split = run.read(run.split)
+def _training_data(split: Mapping[str, Any], config: RunConfig, corpus: str) -> str:
     kept = " Only clips with prosody were used." if config.data.require_prosody else ""
     return (
         f"{_CORPUS_TEXTS[corpus]}. "

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from subtext import strict_json
 from subtext.config import PublishConfig
-from subtext.errors import PublishError
+from subtext.errors import DataError, Problem, PublishError
+from subtext.policy.load import read_adapter_record
 from subtext.publishing.card import render_card
 from subtext.publishing.hub import ResultName, publish_adapter, publish_result
 from subtext.run_dir import RunDir, load_config
@@ -20,11 +21,31 @@ ADAPTER = "adapter"
 RESULTS: tuple[ResultName, ...] = get_args(ResultName)
 
 
+class UploadsError(PublishError):
+    """Some uploads of an otherwise finished run failed for good; `run_path` is its directory."""
+
+    def __init__(self, message: str, run_path: str) -> None:
+        self.run_path = run_path
+        super().__init__(message, retryable=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.run_path)
+
+
 def write_card(run: RunDir) -> Path:
-    """Write the model card of a judged run and return its path."""
-    base = strict_json.read(run.adapter / "subtext.json")["base"]
-    text = render_card(run, load_config(run), base, strict_json.read(run.metrics))
-    return strict_json.write_text(run.model_card, text)
+    """Write the model card of a judged run, over TRL's draft, and return its path.
+
+    Raises DataError for a run without adapter or without metrics.
+    """
+    base = read_adapter_record(run.adapter)["base"]
+    metrics = run.read(run.metrics)
+    if metrics is None:
+        problem = Problem(
+            str(run.path), run.metrics.name, None, "is not there: the card states the accuracy",
+            "Judge the run first: start its flow again with the same training.run_id.",
+        )  # fmt: skip
+        raise DataError("No model card without results", [problem])
+    return strict_json.write_text(run.model_card, render_card(run, load_config(run), base, metrics))
 
 
 def planned_uploads(publish: PublishConfig) -> list[str]:

@@ -5,9 +5,16 @@ and in a worker thread the fluent functions would silently open a second run.
 Importing this package loads no MLflow.
 """
 
+from subtext.tracking.commits import tag_commits
 from subtext.tracking.metric_writer import MetricWriter
 from subtext.tracking.registry import register_version
-from subtext.tracking.runs import end_run, log_artifacts, log_evaluation, start_run
+from subtext.tracking.runs import (
+    end_run,
+    log_artifacts,
+    log_evaluation,
+    mlflow_run_id,
+    start_run,
+)
 from subtext.tracking.store import check_reachable, tracking_uri
 
 __all__ = [
@@ -16,7 +23,9 @@ __all__ = [
     "end_run",
     "log_artifacts",
     "log_evaluation",
+    "mlflow_run_id",
     "register_version",
     "start_run",
+    "tag_commits",
     "tracking_uri",
 ]

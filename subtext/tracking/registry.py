@@ -17,6 +17,7 @@ from typing import Any
 
 import subtext
 from subtext import strict_json
+from subtext.policy.load import read_adapter_record
 from subtext.run_dir import RunDir
 from subtext.tracking.runs import mlflow_run_id, plain_files
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
@@ -37,7 +38,7 @@ def register_version(run: RunDir) -> dict[str, Any]:
 
     A second call finds the version that the first one made. The alias never moves back to an
     earlier version. Returns name, version, alias ("" where a later version has it) and uri, which
-    are also kept in `tracking.json` under "model". Raises TrackingError.
+    are also kept in `tracking.json` under "model". Raises TrackingError, DataError without adapter.
     """
     recorded = strict_json.read(run.config)
     name = recorded["config"]["tracking"]["registered_model"]
@@ -69,7 +70,7 @@ def _new_version(store: Any, name: str, run: RunDir, run_id: str) -> int:
     from mlflow.entities import LoggedModelOutput
     from mlflow.exceptions import MlflowException
 
-    adapter = strict_json.read(run.adapter / "subtext.json")
+    adapter = read_adapter_record(run.adapter)
     tags = _tags(run, adapter["base"])
     try:
         store.create_registered_model(name)
@@ -171,6 +172,19 @@ def _example() -> Any:
         "context_speakers": ["A"],
         "speaker": "B",
         "clip_id": "example",
-        "prosody": {"f0_sd_st": 1.2, "pause_count": 1},
+        "prosody": {
+            "duration_s": 2.1,
+            "f0_median_hz": 140.0,
+            "f0_sd_st": 1.2,
+            "f0_range_st": 4.0,
+            "f0_slope_st_per_s": -0.8,
+            "f0_final_slope_st_per_s": None,
+            "voiced_fraction": 0.5,
+            "intensity_sd_db": 4.6,
+            "hnr_mean_db": 9.0,
+            "pause_count": 1,
+            "pause_longest_s": 0.3,
+            "contour_st": [0.5, 1.0, 0.5, 0.0, None, -0.5, -1.0, None],
+        },
     }
     return pd.DataFrame([clip])

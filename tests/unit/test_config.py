@@ -144,3 +144,46 @@ def test_any_overrides_give_a_config_or_a_config_error(overrides):
         resolve("cpu", overrides)
     except ConfigError as error:
         assert error.problems
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("me/judge", True),
+        ("a.b-c_d/X9", True),
+        ("", True),
+        ("judge", False),
+        ("me/jud ge", False),
+        ("me/a--b", False),
+        ("me/a..b", False),
+        ("me/-a", False),
+        ("me/a.", False),
+        ("me/x.git", False),
+        ("a/b/c", False),
+        ("me/" + "x" * 96, False),
+    ],
+)
+def test_repository_ids_follow_the_hubs_rule(name, fits):
+    if fits:
+        assert resolve("cpu", {"publish": {"adapter_repo": name}}).publish.adapter_repo == name
+    else:
+        with pytest.raises(ConfigError, match="owner/name"):
+            resolve("cpu", {"publish": {"adapter_repo": name}})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        pytest.param({"data": {"n_train_rows": 1}}, "data.n_train_rows", id="rows fill no step"),
+        pytest.param({"model": {"name": "Qwen/Qwen3-0.6B"}}, "model.name", id="another's name"),
+        pytest.param({"model": {"source": "tiny"}}, "model.name", id="another source"),
+    ],
+)
+def test_what_would_train_nothing_or_lie_is_refused(overrides, field):
+    with pytest.raises(ConfigError) as caught:
+        resolve("cpu", overrides)
+    assert [problem.field for problem in caught.value.problems] == [field]
+
+
+def test_a_text_field_keeps_its_text():
+    assert parse_assignments(["training.run_id=20261201"]) == {"training": {"run_id": "20261201"}}

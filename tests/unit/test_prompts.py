@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from subtext.answer import parse_final
 from subtext.config import PromptConfig
-from subtext.data.masking import masked_clip
+from subtext.data.masking import Cast, masked_clip
 from subtext.data.scenarios import load_scenarios
 from subtext.prompts import (
     SEED_PROMPT,
@@ -219,7 +219,7 @@ def test_a_name_inside_a_line(line: str, expected: str) -> None:
     clip["utterance"] = line
     speakers = ["ROSE", "PERSON", "Ines Moreau", "TOBIN"]
     others = {**OTHER, "context": ["x"] * 4, "context_speakers": speakers}
-    masked = masked_clip(clip, {"a": {**clip, "utterance": "x"}, "b": others})
+    masked = masked_clip(clip, Cast.of({"a": {**clip, "utterance": "x"}, "b": others}))
     assert masked["utterance"] == expected
     assert masked["speaker"] == "Speaker A"
     assert masked["context_speakers"] == ["Speaker B"]
@@ -227,7 +227,7 @@ def test_a_name_inside_a_line(line: str, expected: str) -> None:
 
 def test_the_target_is_always_speaker_a_and_the_same_name_the_same_letter() -> None:
     clip = {**CLIP, "context_speakers": ["Tobin", "TOBIN", "odette"]}
-    masked = masked_clip(clip, {"x": clip})
+    masked = masked_clip(clip, Cast.of({"x": clip}))
     assert masked["speaker"] == "Speaker A"
     assert masked["context_speakers"] == ["Speaker B", "Speaker B", "Speaker A"]
 
@@ -235,14 +235,14 @@ def test_the_target_is_always_speaker_a_and_the_same_name_the_same_letter() -> N
 def test_letters_go_on_after_z() -> None:
     speakers = [f"NAME{'X' * index}" for index in range(1, 30)]
     clip = {**CLIP, "context": ["x"] * 29, "context_speakers": speakers}
-    letters = masked_clip(clip, {"x": clip})["context_speakers"]
+    letters = masked_clip(clip, Cast.of({"x": clip}))["context_speakers"]
     assert letters[24:27] == ["Speaker Z", "Speaker AA", "Speaker AB"]
     assert len(set(letters)) == 29
 
 
 def test_masking_leaves_the_clip_itself_alone() -> None:
     before = json.dumps(CLIP)
-    masked_clip(CLIP, SCENARIOS)
+    masked_clip(CLIP, Cast.of(SCENARIOS))
     assert json.dumps(CLIP) == before
 
 

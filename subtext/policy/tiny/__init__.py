@@ -37,7 +37,11 @@ def build_tiny(folder: Path) -> Path:
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_file=str(TOKENIZER), pad_token=_PAD, eos_token=_END, padding_side="left"
+        tokenizer_file=str(TOKENIZER),
+        pad_token=_PAD,
+        eos_token=_END,
+        unk_token=_PAD,  # unused; without it Qwen2's own is added, which has no embedding
+        padding_side="left",
     )
     tokenizer.chat_template = _TEMPLATE
     config = Qwen2Config(
