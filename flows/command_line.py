@@ -82,15 +82,25 @@ def _run(flow: Flow, *parameters: Any) -> int:
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     state = flow(*parameters, return_state=True)
-    if not state.is_completed():
-        print(f"\n{state.name}: {state.message}", file=sys.stderr)
-        return 1
+    if state.is_completed():
+        _print_summary(state.result())
+        return 0
+    from subtext.publishing.uploads import UploadsError
+
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, UploadsError):
+        _print_summary(error.run_path)
+    print(f"\n{state.name}: {state.message}", file=sys.stderr)
+    return 1
+
+
+def _print_summary(run_path: str) -> None:
     from rich.console import Console
 
     from subtext.summary import find_run, render_summary
 
-    Console().print(render_summary(find_run(state.result())))
-    return 0
+    Console().print(render_summary(find_run(run_path)))
+    sys.stdout.flush()
 
 
 def _refuse(error: SubtextError) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from tasks.publishing import check_hub, require_all, upload_missing
+from tasks.publishing import check_hub, require_all, upload_missing, write_card
 from tasks.tracking import finish
 
 
@@ -15,9 +15,10 @@ from tasks.tracking import finish
 def publish_flow(run: str) -> str:
     """Upload what is missing of `run`, a run directory, and pin the commits in MLflow."""
     check_hub(run)
+    write_card(run)
     uploads = upload_missing(run)
     finish(run)
-    require_all(uploads)
+    require_all(run, uploads)
     return run
 
 

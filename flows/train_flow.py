@@ -29,7 +29,7 @@ def train_flow(profile: Profile = Profile.t4, overrides: Overrides = Overrides()
         register(run)
         uploads = upload_missing(run)
         finish(run)
-        require_all(uploads)
+        require_all(run, uploads)
     return run
 
 

@@ -112,9 +112,9 @@ def _mlflow_commands(uri: str, model: dict[str, Any] | None) -> list[str]:
     if model:
         name = f"models:/{model['name']}@{model['alias']}" if model["alias"] else model["uri"]
         commands.append(
-            f'MLFLOW_TRACKING_URI={uri} python -c "import mlflow; print(\n'
-            f"  mlflow.pyfunc.load_model('{name}').predict(\n"
-            "  [{'utterance': 'Oh, wonderful, another meeting.'}]))\""
+            f'MLFLOW_TRACKING_URI={uri} python -c "import mlflow; \\\n'
+            f"  judge = mlflow.pyfunc.load_model('{name}'); \\\n"
+            '  print(judge.predict(judge.input_example))"'
         )
     return commands
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from subtext.errors import PublishError
 from subtext.publishing import hub, uploads
 from subtext.run_dir import RunDir, load_config
 from tasks.hub_token import environment_with_token
@@ -60,14 +60,14 @@ def upload_missing(run_path: str) -> dict[str, State[Any]]:
     return {name: upload(run_path, name, return_state=True) for name in names}
 
 
-def require_all(states: Mapping[str, State[Any]]) -> None:
-    """Raise PublishError that names the uploads that failed, if any did."""
+def require_all(run_path: str, states: Mapping[str, State[Any]]) -> None:
+    """Raise UploadsError that names the uploads that failed, if any did."""
     failed = {name: state for name, state in states.items() if not state.is_completed()}
     if failed:
+        repeat = f"python -m flows.publish_flow --run {shlex.quote(run_path)}"
         reasons = [f"  - {name}: {state.message}" for name, state in failed.items()]
-        raise PublishError(
+        raise uploads.UploadsError(
             f"{len(failed)} of {len(states)} uploads failed; the rest landed. Remove the cause and "
-            "repeat only these with `python -m flows.publish_flow --run <run directory>`:\n"
-            + "\n".join(reasons),
-            retryable=False,
+            f"repeat only these with `{repeat}`:\n" + "\n".join(reasons),
+            run_path,
         )

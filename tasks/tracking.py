@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import ExternalSignal
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from subtext import tracking
+from subtext.errors import TrackingError
 from subtext.run_dir import RunDir
-from subtext.tracking.commits import tag_commits
 from tasks.artifacts import show_places
 
 _RETRIES = 2
@@ -40,10 +41,11 @@ def register(run_path: str) -> dict[str, Any]:
     return tracking.register_version(_run(run_path))
 
 
-@task(name="finish", cache_policy=NO_CACHE)
+@task(name="finish", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
 def finish(run_path: str) -> None:
     """Pin the commits of what was uploaded in MLflow, and show where everything is."""
-    tag_commits(_run(run_path))
+    tracking.tag_commits(_run(run_path))
+    tracking.log_artifacts(_run(run_path))  # once more: published.json is new
     show_places(_run(run_path))
 
 
@@ -55,12 +57,20 @@ def tracked(run_path: str) -> Iterator[None]:
         yield
     except (ExternalSignal, KeyboardInterrupt):
         # No task from here on: Prefect gives a cancelled process seconds.
-        tracking.end_run(_run(run_path), "KILLED")
+        _end_unfinished(run_path, "KILLED")
         raise
     except BaseException:
-        tracking.end_run(_run(run_path), "FAILED")
+        _end_unfinished(run_path, "FAILED")
         raise
     tracking.end_run(_run(run_path), "FINISHED")
+
+
+def _end_unfinished(run_path: str, status: Literal["FAILED", "KILLED"]) -> None:
+    """End the MLflow run; what ended the work stays the error that is seen."""
+    try:
+        tracking.end_run(_run(run_path), status)
+    except TrackingError as error:
+        get_run_logger().warning("MLflow still shows the run as running: %s", error)
 
 
 def _run(run_path: str) -> RunDir:

@@ -22,6 +22,7 @@ from subtext.config import ModelConfig
 from subtext.errors import DataError
 from subtext.judge import Judge
 from subtext.profiles import resolve
+from subtext.prosody.schema import record_problems
 from subtext.run_dir import RunDir
 
 URI = "models:/tiny@challenger"
@@ -29,6 +30,11 @@ ANSWERS = (
     {"label": "sarcastic", "confidence": 0.8, "reasoning": "too cheerful", "well_formed": True},
     {"label": None, "confidence": 0.5, "reasoning": None, "well_formed": False},
 )
+PROSODY = {
+    "duration_s": 1.5, "f0_median_hz": 180.0, "f0_sd_st": None, "f0_range_st": 6.0,
+    "voiced_fraction": 0.5, "intensity_sd_db": 4.0, "hnr_mean_db": 9.0, "pause_count": 0,
+    "pause_longest_s": 0, "contour_st": [0.5, None, 1.0, 0.0, -1.0, -0.5, 0.0, None],
+}  # fmt: skip
 
 
 class StubJudge:
@@ -71,16 +77,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
 
 
 def save_untrained_adapter(run: RunDir, model: ModelConfig, overrides: dict[str, Any]) -> None:
+    from subtext.data.masking import Cast
     from subtext.policy.base_model import resolve_base
     from subtext.policy.load import add_adapter, load_base, load_tokenizer, save_adapter
     from subtext.policy.precision import choose_precision, machine_facts
 
     config = resolve("cpu", overrides)
     base = resolve_base(model)
-    policy = add_adapter(
-        load_base(base, choose_precision(machine_facts(), model)), config.lora, seed=0
-    )
-    save_adapter(policy, load_tokenizer(base), base, config, run.adapter)
+    precision = choose_precision(machine_facts(), model)
+    policy = add_adapter(load_base(base, precision), config.lora, seed=0)
+    tokenizer = load_tokenizer(base)
+    save_adapter(policy, tokenizer, base, precision, Cast.of({}), config, run.adapter)
 
 
 @pytest.fixture
@@ -112,6 +119,15 @@ class TestRealModel:
         assert result.to_dict(orient="records") == expected
         # a random model writes no answer: the missing label must not become NaN
         assert result["label"].tolist() == [None, None]
+
+    def test_input_example_of_the_version_is_judged(self, run: RunDir) -> None:
+        model = mlflow.pyfunc.load_model(URI)
+        example = model.input_example
+        assert list(record_problems("example", example["prosody"][0])) == []
+        assert len(model.predict(example)) == 1
+        refused = example["prosody"][0] | {"f0_sd_st": "wide"}
+        with pytest.raises(DataError, match="f0_sd_st"):
+            model.predict(example.assign(prosody=[refused]))
 
     def test_plain_peft_loads_the_adapter_inside(self, run: RunDir, tmp_path: Path) -> None:
         from peft import PeftModel
@@ -164,11 +180,7 @@ class TestTable:
         ("row", "seen"),
         [
             pytest.param({"utterance": "Great."}, {}, id="utterance-alone"),
-            pytest.param(
-                clip(prosody={"f0_sd_st": 1.5, "contour_st": [0.5, None]}),
-                clip(prosody={"f0_sd_st": 1.5, "contour_st": [0.5, None]}),
-                id="prosody-as-dict",
-            ),
+            pytest.param(clip(prosody=PROSODY), clip(prosody=PROSODY), id="prosody-as-dict"),
             pytest.param(clip(prosody=None), clip(), id="prosody-null"),
             pytest.param(clip(prosody=float("nan")), clip(), id="prosody-nan"),
             pytest.param(
@@ -190,7 +202,7 @@ class TestTable:
         assert stub.clips == [{"utterance": "Great.", **seen}]
 
     def test_rows_with_and_without_optional_values(self, stub: StubJudge) -> None:
-        rows = [clip(speaker="B", prosody={"pause_count": 2}), {"utterance": "Fine."}]
+        rows = [clip(speaker="B", prosody=PROSODY), {"utterance": "Fine."}]
         mlflow.pyfunc.load_model(URI).predict(pd.DataFrame(rows))
         assert stub.clips == rows
 
@@ -215,6 +227,7 @@ class TestTable:
             clip(context="It broke."),
             clip(context_speakers=[3]),
             clip(prosody="flat"),
+            clip(prosody={**PROSODY, "pause_count": 1.5}),
         ]
         with pytest.raises(DataError) as caught:
             mlflow.pyfunc.load_model(URI).predict(pd.DataFrame(rows))
@@ -226,6 +239,7 @@ class TestTable:
             ("row 4", "context"),
             ("row 5", "context_speakers"),
             ("row 6", "prosody"),
+            ("row 7, prosody", "pause_count"),
         ]
         assert stub.clips == []
 
@@ -239,7 +253,3 @@ class TestTable:
     def test_signature_refuses(self, stub: StubJudge, table: list[dict[str, Any]]) -> None:
         with pytest.raises(MlflowException, match=r"(?s)schema|type"):
             mlflow.pyfunc.load_model(URI).predict(pd.DataFrame(table))
-
-    def test_input_example_of_the_version_is_judged(self, stub: StubJudge) -> None:
-        model = mlflow.pyfunc.load_model(URI)
-        assert model.predict(model.input_example)["label"].tolist() == ["sarcastic"]

@@ -127,6 +127,49 @@ def test_sigterm_ends_it_cleanly_and_takes_the_port_file_away(tmp_path: Path) ->
     assert not (tmp_path / "port").exists()
 
 
+CHILD = """
+import json, os, sys, urllib.request
+request = urllib.request.Request(
+    os.environ["HF_ENDPOINT"] + "/api/whoami-v2",
+    headers={"Authorization": "Bearer " + os.environ["HF_TOKEN"]},
+)
+role = json.load(urllib.request.urlopen(request))["auth"]["accessToken"]["role"]
+print(role, os.environ["HF_HUB_DISABLE_XET"])
+sys.exit(7)
+"""
+
+
+def hub_around(root: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "subtext.local_hub", "--root", str(root), "--", *command],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_command_finds_the_hub_and_its_exit_code_is_passed_on(tmp_path: Path) -> None:
+    done = hub_around(tmp_path / "my hub", sys.executable, "-c", CHILD)
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.splitlines()[0] == "write 1"
+    assert f"subtext hub --root '{tmp_path}/my hub'" in done.stdout
+
+
+def test_closing_line_leaves_out_the_default_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBTEXT_HOME", str(tmp_path))
+    done = hub_around(tmp_path / ".local-hub", sys.executable, "-c", "")
+    assert done.returncode == 0, done.stderr
+    assert "`subtext hub` shows it again" in done.stdout
+
+
+def test_a_command_that_is_missing_is_refused_without_traceback(tmp_path: Path) -> None:
+    done = hub_around(tmp_path, "no-such-command")
+    assert done.returncode == 2
+    assert "no-such-command" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_one_root_is_served_by_one_process(hub: LocalHub) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "subtext.local_hub", "--root", str(hub.root)],

@@ -476,7 +476,7 @@ def test_a_token_that_cannot_publish_is_refused_before_training(
 
 @pytest.mark.parametrize(
     "fault",
-    [{"status": 503}, {"status": 429}, {"drop": "before"}, {"delay_s": 8}],
+    [{"status": 503}, {"status": 429}, {"drop": "before"}, {"delay_s": 20}],
     ids=["trouble", "rate limit", "cut", "silence"],
 )
 def test_a_hub_that_gives_no_answer_is_worth_another_try_soon(
@@ -485,7 +485,7 @@ def test_a_hub_that_gives_no_answer_is_worth_another_try_soon(
     hub.fault("whoami", **fault)
     started = time.monotonic()
     assert failure(lambda: check_access(publish, hub.token)).retryable
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 12
 
 
 def test_without_a_target_nothing_is_asked(hub: LocalHub) -> None:

@@ -1,12 +1,15 @@
 """The MLflow run ends as the flow run ended."""
 
+import logging
 import sys
 
 import pytest
 from mlflow import MlflowClient
 from support.corpus import write_corpus
 
-from subtext import strict_json
+import tasks.tracking
+from subtext import strict_json, tracking
+from subtext.errors import TrackingError, TrainingError
 from subtext.run_dir import RunDir
 
 pytestmark = pytest.mark.slow
@@ -28,6 +31,21 @@ def work():
 
 work()
 """
+
+
+def test_a_store_that_is_gone_does_not_hide_what_ended_the_work(monkeypatch, caplog):
+    def gone(*_):
+        raise TrackingError("no MLflow")
+
+    monkeypatch.setattr(tasks.tracking, "start_tracking", lambda _: "1")
+    monkeypatch.setattr(tracking, "end_run", gone)
+    logger = logging.getLogger("test_tracked")
+    monkeypatch.setattr(tasks.tracking, "get_run_logger", lambda: logger)
+    with pytest.raises(TrainingError, match="loss is NaN"), tasks.tracking.tracked("runs/x"):
+        raise TrainingError("loss is NaN")
+    assert "no MLflow" in caplog.text
+    with pytest.raises(TrackingError, match="no MLflow"), tasks.tracking.tracked("runs/x"):
+        pass
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,8 @@ def test_failed_upload_then_publish_flow(server, hub, home):
     assert result.returncode == 1, result.stdout + result.stderr
     assert "1 of 4 uploads failed" in result.stderr
     assert "trainer_state" in result.stderr
+    assert f"flows.publish_flow --run {run.path}`" in result.stderr
+    assert f"Held-out clips, {RUN_ID}" in result.stdout, "what was measured is shown all the same"
     assert "Error encountered when computing cache key" not in result.stdout + result.stderr
     assert set(strict_json.read(run.published)) == UPLOADS - {"trainer_state"}
     assert set(hub.files(RESULTS_REPO, "spaces")) >= {
@@ -71,6 +73,8 @@ def test_failed_upload_then_publish_flow(server, hub, home):
     assert strict_json.read(run.tracking)["model"]["version"] == 1
 
     adapter_written = (run.adapter / "adapter_model.safetensors").stat().st_mtime_ns
+    card = run.model_card.read_bytes()
+    run.model_card.write_text("TRL's draft")
     hub.clear()
     result = run_module(server, hub, home, "flows.publish_flow", "--run", RUN_ID)
 
@@ -82,5 +86,11 @@ def test_failed_upload_then_publish_flow(server, hub, home):
         [f"data/trainer_state_{RUN_ID}.json"]
     ]
     assert (run.adapter / "adapter_model.safetensors").stat().st_mtime_ns == adapter_written
-    tags = mlflow_run(home, run).data.tags
+    assert run.model_card.read_bytes() == card
+    tracked = mlflow_run(home, run)
+    copy = MlflowClient(f"sqlite:///{home / 'mlflow.db'}").download_artifacts(
+        tracked.info.run_id, "published.json", str(home)
+    )
+    assert strict_json.read(Path(copy)) == published
+    tags = tracked.data.tags
     assert tags["hub.trainer_state"] == f"{RESULTS_REPO}@{published['trainer_state']['revision']}"

@@ -23,6 +23,7 @@ GGUF_BASE = {
     "sha256": "b" * 64,
 }  # fmt: skip
 FOLDER_BASE = {"source": "path", "name": "tiny-policy", "revision": "", "sha256": "c" * 64}
+SPLIT = {"train": ["a", "b"], "held_out": ["c"], "judged": ["c"], "data_digest": "d" * 64}
 CLIP = {"sarcasm": True, "prosody": None, "is_pivot": False}
 RIGHT = '<think>a</think><final>{"label":"sarcastic","confidence":0.9}</final>'
 
@@ -38,8 +39,7 @@ def figures(n_correct: int, n: int) -> dict[str, Any]:
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     run = RunDir(tmp_path / "demo-7").create()
-    split = {"train": ["a", "b"], "held_out": ["c"], "judged": ["c"], "data_digest": "d" * 64}
-    strict_json.write(run.split, split)
+    strict_json.write(run.split, {**SPLIT, "corpus": "mustard"})
     return run
 
 
@@ -76,7 +76,7 @@ def test_the_header_is_yaml_with_the_base_and_the_library(run: RunDir) -> None:
     assert header["base_model"] == "Qwen/Qwen2.5-3B-Instruct"
     assert header["library_name"] == "peft"
     assert header["pipeline_tag"] == "text-generation"
-    assert header["datasets"] == ["mustard"]
+    assert header["datasets"] == ["MichiganNLP/MUStARD"]
     assert "license" not in header
     assert {"lora", "grpo"} <= set(header["tags"])
 
@@ -115,20 +115,37 @@ def test_a_run_without_any_judged_pass_still_has_a_card(run: RunDir) -> None:
 
 
 @pytest.mark.parametrize(
-    ("root", "dataset", "words"),
+    ("split", "dataset", "words", "others"),
     [
-        ("", ["mustard"], "MUStARD]("),
-        ("data/demo", None, "invented lines"),
-        ("/srv/private/clips", None, "Clips in MUStARD's format"),
+        (
+            {"corpus": "mustard"},
+            ["MichiganNLP/MUStARD"],
+            ["MUStARD](", "Acted English comedy"],
+            ["synthetic"],
+        ),
+        (
+            {"corpus": "demo"},
+            None,
+            ["invented lines", "synthetic", "nothing about sarcasm in the wild"],
+            ["MUStARD", "comedy"],
+        ),
+        ({"corpus": ""}, None, ["Clips in MUStARD's format", "not examined"], ["comedy", "0.69"]),
+        ({}, None, ["Clips in MUStARD's format"], ["comedy", "0.69"]),
     ],
-    ids=["MUStARD", "demo corpus", "somebody's own"],
+    ids=["MUStARD", "demo corpus", "somebody's own", "split of an earlier version"],
 )
-def test_the_corpus_is_named_without_its_path(
-    run: RunDir, root: str, dataset: list[str] | None, words: str
+def test_the_card_speaks_of_the_corpus_that_was_recorded_whatever_its_folder(
+    run: RunDir,
+    split: dict[str, Any],
+    dataset: list[str] | None,
+    words: list[str],
+    others: list[str],
 ) -> None:
-    header, body = card_of(run, data={"root": root})
+    strict_json.write(run.split, {**SPLIT, **split})
+    header, body = card_of(run, data={"root": "/srv/private/mustard"})
     assert header.get("datasets") == dataset
-    assert words in body
+    assert [text for text in words if text not in body] == []
+    assert [text for text in others if text in body] == []
     assert "/srv" not in body
     assert "d" * 64 in body
     assert "2 clips to train on, 1 held out, of which 1 were judged" in body

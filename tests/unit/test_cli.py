@@ -1,12 +1,15 @@
 """The console script `subtext`, run as users run it where output matters, in-process elsewhere."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from subtext import strict_json
@@ -14,7 +17,7 @@ from subtext.cli import app
 from subtext.config import RunConfig
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
-from subtext.summary import find_run, next_commands, pass_rows, place_rows
+from subtext.summary import find_run, next_commands, pass_rows, place_rows, render_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -98,7 +101,7 @@ def test_unknown_run_says_how_to_find_one():
 def test_show_prints_passes_places_and_next_commands(finished):
     result = invoke("show", str(finished.path))
     assert result.exit_code == 0
-    for expected in ("0.625", "0.30 to 0.86", "trained", "models:/subtext/3", "abc", "mlflow ui"):
+    for expected in ("0.625", "0.30-0.86", "trained", "models:/subtext/3", "abc", "mlflow ui"):
         assert expected in result.output
     assert "warm-started" not in result.output
 
@@ -115,6 +118,94 @@ def test_summary_of_an_untracked_run(finished):
     assert [what for what, _ in place_rows(finished)] == ["run directory"]
     assert [row[0] for row in pass_rows(finished)] == ["base", "trained"]
     assert not any("mlflow" in command for command in next_commands(finished))
+
+
+@pytest.fixture
+def at_home(finished, monkeypatch):
+    """As `make demo` ends: in the checkout, its store there, published to a Hub on this machine."""
+    home = finished.path.parent
+    monkeypatch.setenv("SUBTEXT_HOME", str(home))
+    monkeypatch.chdir(home)
+    record = {**strict_json.read(finished.tracking), "uri": f"sqlite:///{home}/mlflow.db"}
+    strict_json.write(finished.tracking, record)
+    landed = {"url": "http://127.0.0.1:4000/you/judge", "revision": "a" * 40}
+    strict_json.write(finished.published, {"adapter": landed})
+    return finished
+
+
+def test_next_commands_after_the_demo(at_home, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "prefix", str(at_home.path.parent / ".venv"))
+    script = Path(".venv/bin/activate")
+    script.parent.mkdir(parents=True)
+    script.touch()
+    commands = next_commands(at_home)
+    assert commands == [
+        ". .venv/bin/activate",
+        "subtext show demo-1",
+        "mlflow ui --backend-store-uri sqlite:///mlflow.db",
+        commands[3],
+        "subtext hub",
+        "subtext config fields",
+    ]
+    assert "models:/subtext@challenger" in commands[3]
+    assert all(len(line) < 78 for command in commands for line in command.splitlines())
+
+
+def test_an_environment_that_is_active_is_not_activated(at_home, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: f"/somewhere/{name}")
+    assert next_commands(at_home)[0] == "subtext show demo-1"
+
+
+def test_python_command_works_as_printed(at_home):
+    """Copied from the screen, indented, into a shell: what Python then gets is a program."""
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(render_summary(at_home))
+    lines = capture.get().splitlines()
+    [start] = [index for index, line in enumerate(lines) if "python -c" in line]
+    program = "\n".join(lines[start : start + 3])
+    (at_home.path / "python").write_text('#!/bin/sh\nprintf "%s" "$MLFLOW_TRACKING_URI|$2"\n')
+    (at_home.path / "python").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", program], env={"PATH": f"{at_home.path}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    uri, _, code = done.stdout.partition("|")
+    assert uri == "sqlite:///mlflow.db"
+    compile(code, "printed", "exec")
+    assert "predict(judge.input_example)" in code
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        pytest.param("http://127.0.0.1:5001", "# open http://127.0.0.1:5001 in", id="server"),
+        pytest.param(
+            "sqlite:////x y/mlflow.db",
+            "mlflow ui --backend-store-uri 'sqlite:////x y/mlflow.db'",
+            id="file-elsewhere",
+        ),
+    ],
+)
+def test_how_to_look_into_the_store(finished, uri, shown):
+    strict_json.write(finished.tracking, {**strict_json.read(finished.tracking), "uri": uri})
+    commands = next_commands(finished)
+    assert any(command.startswith(shown) for command in commands)
+    assert any(f"MLFLOW_TRACKING_URI={uri} " in command.replace("'", "") for command in commands)
+
+
+def test_a_run_that_lost_the_alias_is_looked_up_by_version(finished):
+    record = strict_json.read(finished.tracking)
+    record["model"]["alias"] = ""
+    strict_json.write(finished.tracking, record)
+    assert any("load_model('models:/subtext/3')" in text for text in next_commands(finished))
+
+
+def test_a_real_hub_is_not_served_again(at_home):
+    landed = {"url": "https://huggingface.co/you/judge", "revision": "a" * 40}
+    strict_json.write(at_home.published, {"adapter": landed})
+    assert "subtext hub" not in next_commands(at_home)
 
 
 def test_run_is_found_by_id_below_the_project_root(finished, monkeypatch):
