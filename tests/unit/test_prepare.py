@@ -1,0 +1,172 @@
+"""The first step of a run: what it writes, whom it holds out, and what it refuses unwritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from support.corpus import write_corpus
+
+from subtext.config import RunConfig
+from subtext.data.scenarios import data_digest, load_scenarios
+from subtext.data.splits import judging_order
+from subtext.errors import ConfigError, DataError, MachineError
+from subtext.prepare import (
+    check_run,
+    make_split,
+    prepare_run,
+    run_directory,
+)
+from subtext.profiles import resolve
+from subtext.run_dir import load_config
+
+CPU = {"model": {"device": "cpu", "quantization": "none"}}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project root that holds a corpus, so that nothing lands in the checkout."""
+    write_corpus(tmp_path / "corpus", n_clips=40)
+    monkeypatch.setenv("SUBTEXT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def overrides(**sections: dict[str, Any]) -> dict[str, Any]:
+    return {**CPU, "data": {"root": "corpus", "eval_ratio": 0.33}, **sections}
+
+
+def config(**sections: dict[str, Any]) -> RunConfig:
+    return resolve("demo", overrides(**sections))
+
+
+class TestSplit:
+    def test_halves_cover_all_clips_once(self, home: Path) -> None:
+        scenarios = load_scenarios(home / "corpus")
+        split = make_split(scenarios, config())
+        assert sorted([*split["train"], *split["held_out"]]) == sorted(scenarios)
+        assert len(split["held_out"]) == int(0.33 * 40)
+        assert split["data_digest"] == data_digest(scenarios)
+        assert (split["seed"], split["eval_ratio"]) == (42, 0.33)
+
+    def test_prosody_filters_after_the_split(self, home: Path) -> None:
+        scenarios = load_scenarios(home / "corpus")
+        every = make_split(scenarios, config())
+        data = {"root": "corpus", "eval_ratio": 0.33, "require_prosody": True}
+        measured = make_split(scenarios, config(data=data))
+        with_prosody = {clip_id for clip_id, clip in scenarios.items() if clip["prosody"]}
+        assert 0 < len(with_prosody) < len(scenarios)
+        for half in ("train", "held_out"):
+            assert measured[half] == [i for i in every[half] if i in with_prosody]
+            assert len(measured[half]) < len(every[half])
+        assert measured["data_digest"] == every["data_digest"]
+
+    @pytest.mark.parametrize("order", ["seed", "stratified"])
+    @pytest.mark.parametrize("n_eval_clips", [1, 5, 13, 80])
+    def test_judged_are_the_first_of_the_order(
+        self, home: Path, order: Literal["seed", "stratified"], n_eval_clips: int
+    ) -> None:
+        scenarios = load_scenarios(home / "corpus")
+        evaluation = {"clip_order": order, "n_eval_clips": n_eval_clips}
+        split = make_split(scenarios, config(evaluation=evaluation))
+        ordered = judging_order(split["held_out"], scenarios, order)
+        assert split["judged"] == ordered[:n_eval_clips]
+        assert len(split["judged"]) == min(n_eval_clips, len(split["held_out"]))
+
+    def test_no_clip_with_prosody_is_refused(self, tmp_path: Path) -> None:
+        scenarios = load_scenarios(write_corpus(tmp_path, n_clips=12, with_prosody=False))
+        data = {"eval_ratio": 0.33, "require_prosody": True}
+        with pytest.raises(DataError, match=r"data\.require_prosody = True.*prosody\.json"):
+            make_split(scenarios, config(data=data))
+
+
+class TestPrepareRun:
+    def test_writes_config_and_split(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(grpo={"max_steps": 3}), default_run_id="first")
+        assert run.path == home / "runs" / "first"
+        assert load_config(run) == config(grpo={"max_steps": 3})
+        assert run.read(run.config)["profile"] == "demo"
+        _, split = check_run("demo", overrides(grpo={"max_steps": 3}))
+        assert run.read(run.split) == split
+        assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "split.json"]
+
+    @pytest.mark.parametrize(
+        ("training", "below"),
+        [
+            pytest.param({}, "runs/default", id="defaults"),
+            pytest.param({"run_id": "mine"}, "runs/mine", id="run-id"),
+            pytest.param({"runs_dir": "my runs/all"}, "my runs/all/default", id="relative"),
+        ],
+    )
+    def test_directory_is_below_the_project(
+        self, home: Path, training: dict[str, str], below: str
+    ) -> None:
+        assert run_directory(config(training=training), "default").path == home / below
+
+    def test_absolute_runs_dir_is_kept(self, home: Path, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        run = run_directory(config(training={"runs_dir": str(elsewhere)}), "default")
+        assert run.path == elsewhere / "default"
+
+    def test_same_configuration_enters_again(self, home: Path) -> None:
+        first = prepare_run("demo", overrides(), default_run_id="again")
+        before = (first.config.read_bytes(), first.split.read_bytes())
+        second = prepare_run("demo", overrides(), default_run_id="again")
+        assert (second.config.read_bytes(), second.split.read_bytes()) == before
+
+    @pytest.mark.parametrize(
+        ("profile", "sections"),
+        [
+            pytest.param("demo", {"grpo": {"max_steps": 9}}, id="other-knob"),
+            pytest.param("cpu", {}, id="other-profile"),
+        ],
+    )
+    def test_other_configuration_of_the_same_run_is_refused(
+        self, home: Path, profile: str, sections: dict[str, Any]
+    ) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="taken")
+        before = (run.config.read_bytes(), run.split.read_bytes())
+        with pytest.raises(ConfigError, match=r"training\.run_id = 'taken'.*Choose another"):
+            prepare_run(profile, overrides(**sections), default_run_id="taken")
+        assert (run.config.read_bytes(), run.split.read_bytes()) == before
+
+    def test_name_taken_by_another_start_is_refused(self, home: Path) -> None:
+        named = overrides(training={"run_id": "taken"})
+        run = prepare_run("demo", named, default_run_id="flow-1")
+        assert prepare_run("demo", named, default_run_id="flow-1") == run
+        with pytest.raises(ConfigError, match=r"training\.run_id = 'taken'.*Choose another"):
+            prepare_run("demo", named, default_run_id="flow-2")
+
+    def test_data_that_changed_since_is_refused(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="again")
+        before = run.split.read_bytes()
+        write_corpus(home / "corpus", n_clips=40, seed=1)
+        with pytest.raises(ConfigError, match=r"training\.run_id = 'again'"):
+            prepare_run("demo", overrides(), default_run_id="again")
+        assert run.split.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        ("profile", "sections", "error", "message"),
+        [
+            pytest.param(
+                "demo", {"grpo": {"max_stepz": 3}}, ConfigError, r"grpo\.max_stepz", id="knob"
+            ),
+            pytest.param(
+                "demo", {"grpo": {"num_generations": 7}}, ConfigError, "does not divide", id="batch"
+            ),
+            pytest.param("dmeo", {}, ConfigError, "Choose one of", id="profile"),
+            pytest.param(
+                "demo", {"data": {"root": "nowhere"}}, DataError, "nowhere", id="no-data"
+            ),
+            pytest.param(
+                "demo", {"model": {"precision": "fp16"}}, MachineError, r"model\.precision",
+                id="machine",
+            ),
+        ],
+    )  # fmt: skip
+    def test_nothing_is_written_when_refused(
+        self, home: Path, profile: str, sections: dict[str, Any], error: type, message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            prepare_run(profile, overrides(**sections), default_run_id="refused")
+        assert sorted(path.name for path in home.iterdir()) == ["corpus"]
