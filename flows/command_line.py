@@ -1,6 +1,6 @@
 """Start a flow from the checkout without a server. Bad input is refused before Prefect starts.
 
-Exit codes: 0 Completed, 1 the flow run did not complete, 2 refused.
+Exit codes: 0 Completed, 1 the flow run did not complete, 2 refused, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from subtext.profiles import Profile, parse_assignments, resolve
 Flow = Callable[..., Any]
 
 _REFUSED = 2
+_INTERRUPTED = 130
 # Prefect starts its own server for the length of the run; its limit of 20 s is short on two cores.
 _PREFECT_DEFAULTS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
@@ -57,13 +58,14 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
     )
     parser.add_argument("--run", required=True, help="run directory, or the id of one in runs/")
     options = parser.parse_args(arguments)
-    from subtext.publishing.hub import require_token
+    from subtext.publishing.hub import check_access, require_token
     from subtext.run_dir import load_config
     from subtext.summary import find_run
 
     try:
         run = find_run(options.run)
-        require_token(load_config(run).publish, os.environ)
+        publish = load_config(run).publish
+        check_access(publish, require_token(publish, os.environ))
     except SubtextError as error:
         return _refuse(error)
     return _run(publish_flow, str(run.path))
@@ -71,17 +73,26 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
 
 def _refuse_early(profile: str, overrides: dict[str, Any]) -> None:
     """Repeat here what the flow's first task checks: its refusal would come with a traceback."""
-    from subtext.prepare import check_run
-    from subtext.publishing.hub import require_token
+    from subtext.prepare import check_new, check_run
+    from subtext.publishing.hub import check_access, require_token
+    from subtext.tracking import check_reachable, tracking_uri
 
-    require_token(resolve(profile, overrides).publish, os.environ)
+    config = resolve(profile, overrides)
+    token = require_token(config.publish, os.environ)
     check_run(profile, overrides)
+    check_new(config)
+    check_reachable(tracking_uri())
+    check_access(config.publish, token)
 
 
 def _run(flow: Flow, *parameters: Any) -> int:
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
-    state = flow(*parameters, return_state=True)
+    try:
+        state = flow(*parameters, return_state=True)
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was saved before is in the run directory.", file=sys.stderr)
+        return _INTERRUPTED
     if state.is_completed():
         _print_summary(state.result())
         return 0

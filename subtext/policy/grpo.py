@@ -79,7 +79,7 @@ def run_grpo(
 
     `rows` hold `prompt` (messages), `clip_id`, `gold` and `is_pivot`; `save_adapter` is called
     after every checkpoint and at the end. Raises TrainingError when something other than the
-    adapter would train, or when training ended before its last step.
+    adapter would train, or when training stopped before its last step.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
@@ -96,7 +96,14 @@ def run_grpo(
     trainer.remove_callback(PrinterCallback)
     train_in_float32(trainer.model)
     _assert_only_adapter_trains(trainer.model)
-    trainer.train()
+    try:
+        trainer.train()
+    except RuntimeError as error:  # torch's own, out of memory and lost numbers among them
+        raise TrainingError(
+            f"GRPO stopped after step {trainer.state.global_step}: {error}. If numbers were lost, "
+            "lower grpo.learning_rate or warm_start.learning_rate; if memory ran out, lower "
+            "training.per_device_train_batch_size or grpo.max_completion_length."
+        ) from error
     if trainer.state.global_step < config.grpo.max_steps:
         raise TrainingError(
             f"training ended after {trainer.state.global_step} of grpo.max_steps = "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from subtext import strict_json
 from subtext.config import LoraConfig, RunConfig
 from subtext.data.masking import Cast
-from subtext.errors import DataError, Problem
+from subtext.errors import ConfigError, DataError, Problem
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
 
@@ -65,23 +65,41 @@ def load_base(base: BaseModel, precision: Precision) -> PreTrainedModel:
 def add_adapter(model: PreTrainedModel, lora: LoraConfig, seed: int) -> PeftModel:
     """Wrap `model` with a fresh LoRA adapter, initialised from `seed`.
 
-    Wrapped here and not by TRL, since warm start and GRPO train the same adapter in turn.
+    Wrapped here and not by TRL, since warm start and GRPO train the same adapter in turn. Raises
+    ConfigError when `lora.target_modules` names no layer of the model.
     """
     import peft
     from transformers import set_seed
 
     set_seed(seed)
-    return peft.get_peft_model(
-        model,
-        peft.LoraConfig(
-            r=lora.r,
-            lora_alpha=lora.alpha,
-            lora_dropout=lora.dropout,
-            target_modules=list(lora.target_modules),
-            bias="none",
-            task_type="CAUSAL_LM",
-        ),
+    wanted = peft.LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.target_modules),
+        bias="none",
+        task_type="CAUSAL_LM",
     )
+    try:
+        return peft.get_peft_model(model, wanted)
+    except ValueError as error:  # no layer of the model has such a name
+        layers = {name.rpartition(".")[2] for name, layer in _linear_layers(model)}
+        problem = Problem(
+            "configuration", "lora.target_modules", lora.target_modules,
+            "names no layer of the base model", f"Choose of {', '.join(sorted(layers))}.",
+        )  # fmt: skip
+        raise ConfigError("Configuration refused", [problem]) from error
+
+
+def _linear_layers(model: PreTrainedModel) -> list[tuple[str, Any]]:
+    import torch
+
+    outer = model.get_output_embeddings()
+    return [
+        (name, layer)
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not outer
+    ]
 
 
 def train_in_float32(model: Any) -> None:

@@ -58,6 +58,17 @@ REFUSALS = [
     pytest.param(
         {"grpo": {"max_completion_length": 4096}}, "model.max_context_tokens", "Raise", id="context"
     ),
+    pytest.param({"training": {"seed": -1}}, "training.seed", "-1", id="seed below 0"),
+    pytest.param(
+        {"data": {"split_seed": 2**32}}, "data.split_seed", "4294967296", id="seed too big"
+    ),
+    pytest.param({"grpo": {"max_steps": 10**23}}, "grpo.max_steps", "1000000", id="endless"),
+    pytest.param(
+        {"tracking": {"registered_model": "."}}, "tracking.registered_model", "'.'", id="dot"
+    ),
+    pytest.param(
+        {"lora": {"target_modules": ["lm_head"]}}, "lora.target_modules", "Leave out", id="lm_head"
+    ),
     pytest.param(
         {"training": {"save_steps": 5}, "grpo": {"num_iterations": 2}},
         "training.save_steps",

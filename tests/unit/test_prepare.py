@@ -8,11 +8,13 @@ from typing import Any, Literal
 import pytest
 from support.corpus import write_corpus
 
+from subtext import strict_json
 from subtext.config import RunConfig
 from subtext.data.scenarios import data_digest, load_scenarios
 from subtext.data.splits import judging_order
 from subtext.errors import ConfigError, DataError, MachineError
 from subtext.prepare import (
+    check_new,
     check_run,
     make_split,
     prepare_run,
@@ -170,3 +172,26 @@ class TestPrepareRun:
         with pytest.raises(error, match=message):
             prepare_run(profile, overrides(**sections), default_run_id="refused")
         assert sorted(path.name for path in home.iterdir()) == ["corpus"]
+
+
+def test_training_on_one_label_is_refused(home):
+    path = home / "corpus" / "sarcasm_data.json"
+    clips = strict_json.read(path)
+    strict_json.write(path, {key: {**clip, "sarcasm": True} for key, clip in clips.items()})
+    with pytest.raises(DataError, match="clips of both labels"):
+        check_run("demo", overrides())
+
+
+@pytest.mark.parametrize("runs_dir", ["a file", "a file/below"])
+def test_a_place_that_cannot_hold_runs_is_refused(runs_dir, home):
+    (home / "a file").write_text("")
+    with pytest.raises(ConfigError, match=r"training\.runs_dir"):
+        check_run("demo", overrides(training={"runs_dir": runs_dir}))
+
+
+def test_a_run_id_is_used_once(home):
+    named = overrides(training={"run_id": "once"})
+    check_new(resolve("demo", named))
+    prepare_run("demo", named, default_run_id="x")
+    with pytest.raises(ConfigError, match="once"):
+        check_new(resolve("demo", named))

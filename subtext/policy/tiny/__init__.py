@@ -69,9 +69,13 @@ def build_tiny(folder: Path) -> Path:
 def train_tokenizer(texts: Iterable[str]) -> Any:
     """Return a byte-level BPE tokenizer of `VOCABULARY` tokens (`tokenizers.Tokenizer`)."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import Qwen2Tokenizer
 
+    # transformers loads the tokenizer of a Qwen2 model as Qwen2's, which splits text its own way.
+    qwen2 = Qwen2Tokenizer().backend_tokenizer
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.normalizer = qwen2.normalizer
+    tokenizer.pre_tokenizer = qwen2.pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
