@@ -59,12 +59,14 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
     parser.add_argument("--run", required=True, help="run directory, or the id of one in runs/")
     options = parser.parse_args(arguments)
     from subtext.publishing.hub import check_access, require_token
+    from subtext.publishing.uploads import check_finished
     from subtext.run_dir import load_config
     from subtext.summary import find_run
 
     try:
         run = find_run(options.run)
         publish = load_config(run).publish
+        check_finished(run)
         check_access(publish, require_token(publish, os.environ))
     except SubtextError as error:
         return _refuse(error)
@@ -110,7 +112,7 @@ def _print_summary(run_path: str) -> None:
 
     from subtext.summary import find_run, render_summary
 
-    Console().print(render_summary(find_run(run_path)))
+    Console().print(render_summary(find_run(run_path)), crop=False)
     sys.stdout.flush()
 
 

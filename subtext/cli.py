@@ -18,7 +18,7 @@ from rich.table import Table
 
 from subtext import strict_json
 from subtext.config import RunConfig
-from subtext.errors import ConfigError, Problem, SubtextError
+from subtext.errors import ConfigError, DataError, Problem, SubtextError
 from subtext.paths import project_root
 from subtext.profiles import Profile, parse_assignments, resolve
 from subtext.summary import find_run, render_summary
@@ -45,7 +45,15 @@ def prosody_from_tracks(
     from subtext.prosody.from_tracks import records_from_npz
 
     content = records_from_npz(tracks)
-    strict_json.write(output, content)
+    try:
+        strict_json.write(output, content)
+    except OSError as error:
+        problem = Problem(
+            "prosody from-tracks", "-o", str(output),
+            f"can't be written: {error.strerror} ({error.filename})",
+            "Name a file in a folder that you may write to.",
+        )  # fmt: skip
+        raise DataError("Output refused", [problem]) from error
     typer.echo(f"{len(content['clips'])} prosody records ({content['extractor']}) -> {output}")
     typer.echo("Next: put it beside sarcasm_data.json; the folder of both is data.root.")
 
@@ -88,7 +96,7 @@ def show(
     ],
 ) -> None:
     """Show a finished run: accuracy of every pass, and where everything is."""
-    Console().print(render_summary(find_run(run_directory)))
+    Console().print(render_summary(find_run(run_directory)), crop=False)
 
 
 @app.command("hub")
@@ -128,3 +136,7 @@ def _type_name(field: FieldInfo) -> str:
     text = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
     bounds = [str(bound) for bound in field.metadata if "pattern" not in str(bound)]
     return " ".join([text, *bounds])
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.prompts import build_messages
+from subtext.prosody.schema import record_problems
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +62,19 @@ class Judge:
 
         Returns one dict a clip: `label` ("sarcastic", "sincere" or None where the answer was
         malformed), `confidence` (0..1), `reasoning` (None where there was none), `well_formed`.
+        Raises DataError that lists everything wrong with any clip.
         """
+        problems = [
+            problem
+            for index, clip in enumerate(clips)
+            for problem in clip_problems(f"clip {index}", clip)
+        ]
+        if batch_size < 1:
+            problems.append(
+                Problem("judge", "batch_size", batch_size, "is less than 1", "Give 1 or more.")
+            )
+        if problems:
+            raise DataError("Clips refused", problems)
         conversations = [self._messages(clip) for clip in clips]
         judged: dict[int, dict[str, Any]] = {}
         for batch in generate_answers(
@@ -85,22 +99,64 @@ class Judge:
         return build_messages(clip_id, {clip_id: _as_clip(clip)}, self.prompt, self.cast)
 
 
-def _as_clip(clip: Mapping[str, Any]) -> dict[str, Any]:
-    context = list(clip.get("context") or [])
-    speakers = list(clip.get("context_speakers") or ["OTHER"] * len(context))
-    if len(speakers) != len(context):
-        problem = Problem(
-            "clip", "context_speakers", speakers, f"does not fit {len(context)} lines of context",
+def clip_problems(where: str, clip: object) -> list[Problem]:
+    """Return everything that keeps `clip` from being judged; `where` names it in the problems."""
+    if not isinstance(clip, Mapping):
+        remedy = "Give a mapping with utterance, and with context, speaker, prosody where known."
+        return [Problem(where, "clip", clip, "is no clip", remedy)]
+    text = clip.get("utterance")
+    problems = []
+    if not isinstance(text, str) or not text.strip():
+        problems.append(Problem(where, "utterance", text, "is no text", "Give the line to judge."))
+    for key in ("speaker", "clip_id"):
+        if not isinstance(clip.get(key), str | None):
+            remedy = "Give a text, or leave it out."
+            problems.append(Problem(where, key, clip[key], "is no text", remedy))
+    return [*problems, *_context_problems(where, clip), *_prosody_problems(where, clip)]
+
+
+def _context_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
+    lines, speakers = clip.get("context"), clip.get("context_speakers")
+    given = {"context": lines, "context_speakers": speakers}
+    bad = [key for key, value in given.items() if not _is_list_of_text(value)]
+    for key in bad:
+        yield Problem(where, key, given[key], "is no list of text", "Give one text a line.")
+    n_lines = 0 if bad else len(lines or ())
+    if not bad and speakers and len(speakers) != n_lines:
+        yield Problem(
+            where, "context_speakers", speakers, f"does not fit {n_lines} lines of context",
             "Give one speaker a line, or none at all.",
         )  # fmt: skip
-        raise DataError("Clip refused", [problem])
+
+
+def _prosody_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
+    prosody = clip.get("prosody")
+    if isinstance(prosody, Mapping):
+        yield from record_problems(f"{where}, prosody", prosody)
+        for name, value in prosody.items():
+            numbers = value if isinstance(value, list) else [value]
+            if any(isinstance(item, float) and not math.isfinite(item) for item in numbers):
+                yield Problem(f"{where}, prosody", name, value, "is not finite", "Give null.")
+    elif prosody is not None:
+        remedy = "Give a record of prosody.json, or null."
+        yield Problem(where, "prosody", prosody, "is no record", remedy)
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+    )
+
+
+def _as_clip(clip: Mapping[str, Any]) -> dict[str, Any]:
+    context = list(clip.get("context") or [])
     return {
         "utterance": clip["utterance"],
         "speaker": clip.get("speaker") or "SPEAKER",
         "context": context,
-        "context_speakers": speakers,
+        "context_speakers": list(clip.get("context_speakers") or ["OTHER"] * len(context)),
         "show": "",
-        "prosody": clip.get("prosody") or None,
+        "prosody": clip.get("prosody"),
         "is_pivot": False,
     }
 

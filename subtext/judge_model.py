@@ -8,7 +8,6 @@ Nothing imports this module: it needs MLflow at module level and sets MLflow's c
 """
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from subtext.errors import DataError, Problem
-from subtext.prosody.schema import record_problems
+from subtext.errors import DataError
 
 FIELDS = ("clip_id", "utterance", "context", "context_speakers", "speaker", "prosody")
 # text columns would turn None into NaN
@@ -37,8 +35,14 @@ class JudgeModel(mlflow.pyfunc.PythonModel):
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
         """Judge each row. Raises DataError that lists every row which can't be judged."""
+        from subtext.judge import clip_problems
+
         clips = [_clip(row) for row in model_input.to_dict(orient="records")]
-        problems = [item for row, clip in enumerate(clips) for item in _problems(row, clip)]
+        problems = [
+            problem
+            for row, clip in enumerate(clips)
+            for problem in clip_problems(f"row {row}", clip)
+        ]
         if problems:
             raise DataError("Table refused", problems)
         answers = self._judge.judge(clips)
@@ -60,31 +64,6 @@ def _clip(row: dict[str, Any]) -> dict[str, Any]:
 
 def _missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def _problems(row: int, clip: dict[str, Any]) -> Iterator[Problem]:
-    where, text, prosody = f"row {row}", clip.get("utterance"), clip.get("prosody")
-    if not isinstance(text, str) or not text.strip():
-        yield Problem(where, "utterance", text, "is no text", "Give the line to judge.")
-    if isinstance(prosody, dict):
-        yield from record_problems(f"{where}, prosody", prosody)
-    elif prosody is not None:
-        remedy = "Give a record of prosody.json, or null."
-        yield Problem(where, "prosody", prosody, "is no record", remedy)
-    lists = {key: clip[key] for key in ("context", "context_speakers") if key in clip}
-    bad = [key for key, value in lists.items() if not _is_list_of_text(value)]
-    for key in bad:
-        yield Problem(where, key, lists[key], "is no list of text", "Give one text a line.")
-    n_lines, speakers = len(lists.get("context", [])), lists.get("context_speakers", [])
-    if not bad and speakers and len(speakers) != n_lines:
-        yield Problem(
-            where, "context_speakers", speakers, f"does not fit {n_lines} lines of context",
-            "Give one speaker a line, or none at all.",
-        )  # fmt: skip
-
-
-def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 mlflow.models.set_model(JudgeModel())

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from subtext import strict_json
 from subtext.config import RunConfig
+from subtext.run_records import check_shape, shape_error, unreadable
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,30 @@ class RunDir:
         return self
 
     def read(self, path: Path, default: Any = None) -> Any:
-        """Return the JSON at `path`, or `default` where there is no such file."""
-        return strict_json.read(path) if path.exists() else default
+        """Return the JSON at `path`, or `default` where there is no such file.
+
+        Raises DataError for a file that can't be read or lacks what others read from it.
+        """
+        try:
+            value = strict_json.read(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return default
+        except (OSError, ValueError) as error:
+            raise unreadable(path, error) from error
+        check_shape(path, value)
+        return value
 
 
 def load_config(run: RunDir) -> RunConfig:
-    """Return the configuration that the run was prepared with."""
-    return RunConfig.model_validate(strict_json.read(run.config)["config"])
+    """Return the configuration that the run was prepared with.
+
+    Raises DataError where config.json is missing, corrupt or not of this version's shape.
+    """
+    try:
+        return _Recorded.model_validate(run.read(run.config)).config
+    except ValidationError as error:
+        raise shape_error(run.config, error) from None
+
+
+class _Recorded(BaseModel):
+    config: RunConfig

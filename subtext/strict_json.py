@@ -7,6 +7,7 @@ standard leaves open: duplicate keys, NaN and Infinity, deep nesting.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -26,16 +27,23 @@ def write(path: Path, value: Any) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write UTF-8 `text` to `path` in one step: temporary file, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write UTF-8 `text` to `path` in one step: temporary file, fsync, rename.
+
+    A link keeps pointing at the file, whose content changes. Raises OSError, FileExistsError where
+    something other than a file is there: renaming would replace even a device such as /dev/null.
+    """
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "something that is no regular file is there", str(path))
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

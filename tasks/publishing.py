@@ -21,8 +21,10 @@ _TIMEOUT_S = 1800
 
 @task(name="check hub", cache_policy=NO_CACHE)
 def check_hub(run_path: str) -> None:
-    """Refuse within seconds a token that is missing or may not write to the run's repositories."""
-    publish = load_config(RunDir(Path(run_path))).publish
+    """Refuse within seconds an unfinished run, and a token that is missing or may not write."""
+    run = RunDir(Path(run_path))
+    uploads.check_finished(run)
+    publish = load_config(run).publish
     hub.check_access(publish, hub.require_token(publish, environment_with_token()))
 
 
@@ -65,9 +67,10 @@ def require_all(run_path: str, states: Mapping[str, State[Any]]) -> None:
     failed = {name: state for name, state in states.items() if not state.is_completed()}
     if failed:
         repeat = f"python -m flows.publish_flow --run {shlex.quote(run_path)}"
+        landed = "; the rest landed" if len(failed) < len(states) else ""
         reasons = [f"  - {name}: {state.message}" for name, state in failed.items()]
         raise uploads.UploadsError(
-            f"{len(failed)} of {len(states)} uploads failed; the rest landed. Remove the cause and "
-            f"repeat only these with `{repeat}`:\n" + "\n".join(reasons),
+            f"{len(failed)} of {len(states)} uploads failed{landed}. Remove the cause and repeat "
+            f"what is missing with `{repeat}`:\n" + "\n".join(reasons),
             run_path,
         )

@@ -16,6 +16,8 @@ from typing import Any
 
 from subtext.errors import Problem
 
+_BYTE_ORDER_MARK = "\ufeff"
+
 Locate = Callable[[tuple[str, ...]], tuple[str, str]]
 
 
@@ -34,6 +36,10 @@ def read_json(path: Path, locate: Locate, problems: list[Problem]) -> Any:
     """
     try:
         text = path.read_bytes().decode("utf-8")
+        if text.startswith(_BYTE_ORDER_MARK):
+            remedy = "Save the file as UTF-8 without BOM."
+            problems.append(_unreadable(path, "it starts with a byte order mark (BOM)", remedy))
+            return None
         value = json.loads(text, object_pairs_hook=_object)
     except OSError as error:
         problems.append(_unreadable(path, error.strerror or str(error), "Check path and rights."))

@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from subtext import strict_json
+from subtext.errors import MachineError, Problem
 from subtext.local_hub.app import create_app
 from subtext.local_hub.faults import Fault
 from subtext.local_hub.observe import Role
@@ -42,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         app = create_app(options.root, tokens, options.fault)
         listener = _listen(options.port)
-    except (HubError, OSError) as error:
+    except (HubError, OSError, MachineError) as error:
         print(f"local Hub: {error}", file=sys.stderr)
         return 2
     port = listener.getsockname()[1]
@@ -59,19 +60,27 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return code
     _announce(options.root, variables)
+    server = _server(app)
+    _end_on_signals(server)
     if options.port_file:
         strict_json.write_text(options.port_file, f"{port}\n")
-    _serve(app, listener)
+    server.run(sockets=[listener])
     if options.port_file:
         options.port_file.unlink(missing_ok=True)
     return 0
 
 
-def _serve(app: FastAPI, listener: socket.socket) -> None:
-    # uvicorn finishes its requests and then raises the signal again, for whoever handled it before.
+def _end_on_signals(server: uvicorn.Server) -> None:
+    """End `server` also by a signal that comes before uvicorn listens to signals itself.
+
+    uvicorn finishes its requests and then raises the signal again, for whoever handled it before.
+    """
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
     for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, lambda *_: None)
-    _server(app).run(sockets=[listener])
+        signal.signal(name, end)
 
 
 def _serve_while(
@@ -101,8 +110,17 @@ def _server(app: FastAPI) -> uvicorn.Server:
 def _listen(port: int) -> socket.socket:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((_HOST, port))
-    listener.listen()
+    try:
+        listener.bind((_HOST, port))
+        listener.listen()
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        problem = Problem(
+            "command line", "--port", port, f"can't be listened on: {reason.rstrip('.')}",
+            "Leave it out or give 0 for a free port, or choose another of 1024 to 65535.",
+        )  # fmt: skip
+        raise MachineError("Port refused", [problem]) from error
     return listener
 
 

@@ -37,7 +37,7 @@ _REMEDIES = {
     413: "It is too large for the Hub.",
     429: "The Hub's rate limit is reached: try again later.",
 }
-_NETWORK = "Check the network and HF_ENDPOINT; the next try sends only what did not arrive."
+_NETWORK = "Check the network and HF_ENDPOINT."
 _XET = (
     "Large files go through Xet storage, which not every endpoint has: if this repeats, set "
     "HF_HUB_DISABLE_XET=1."

@@ -16,6 +16,7 @@ from subtext.policy.load import read_adapter_record
 from subtext.publishing.card import render_card
 from subtext.publishing.hub import ResultName, publish_adapter, publish_result
 from subtext.run_dir import RunDir, load_config
+from subtext.tracking.runs import mlflow_run_id
 
 ADAPTER = "adapter"
 RESULTS: tuple[ResultName, ...] = get_args(ResultName)
@@ -38,14 +39,32 @@ def write_card(run: RunDir) -> Path:
     Raises DataError for a run without adapter or without metrics.
     """
     base = read_adapter_record(run.adapter)["base"]
+    return strict_json.write_text(
+        run.model_card, render_card(run, load_config(run), base, _metrics(run))
+    )
+
+
+def check_finished(run: RunDir) -> None:
+    """Check that publishing finds what it reads: adapter, results, tracking, what landed before.
+
+    Raises DataError, and TrackingError for a run that MLflow was never told of.
+    """
+    load_config(run)
+    read_adapter_record(run.adapter)
+    _metrics(run)
+    run.read(run.published)
+    mlflow_run_id(run)
+
+
+def _metrics(run: RunDir) -> Any:
     metrics = run.read(run.metrics)
     if metrics is None:
         problem = Problem(
             str(run.path), run.metrics.name, None, "is not there: the card states the accuracy",
-            "Judge the run first: start its flow again with the same training.run_id.",
+            "Retry its flow run, or train a new one: only a judged run can be published.",
         )  # fmt: skip
         raise DataError("No model card without results", [problem])
-    return strict_json.write_text(run.model_card, render_card(run, load_config(run), base, metrics))
+    return metrics
 
 
 def planned_uploads(publish: PublishConfig) -> list[str]:

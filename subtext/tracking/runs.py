@@ -129,8 +129,9 @@ def mlflow_run_id(run: RunDir) -> str:
     record = run.read(run.tracking, {})
     if "run_id" not in record:
         raise TrackingError(
-            f"{run.tracking}: run_id is missing: no MLflow run was started for {run.run_id}. "
-            "Call start_run first."
+            f"{run.tracking}: run_id is missing, so the MLflow run of {run.run_id} is unknown. "
+            f'Copy the file back, or write {{"run_id": …, "uri": …}} there: the id that MLflow '
+            f"shows for the run named {run.run_id}, and the store's address."
         )
     return str(record["run_id"])
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +18,10 @@ from subtext.errors import MachineError, Problem, TrackingError
 from subtext.paths import project_root
 
 _SQLITE = "sqlite:///"
+_SQLITE_HEADER = b"SQLite format 3\0"
+_DATABASES = ("postgresql", "mysql", "mssql")
+_PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
+_USABLE = "Set sqlite:////folder/mlflow.db or the http:// address of a server"
 _HEALTH_LIMIT_S = 3.0
 _MIGRATION_LIMIT_S = 120.0
 
@@ -49,27 +55,35 @@ def sqlite_path(uri: str) -> Path | None:
 
 def shown_uri(uri: str) -> str:
     """`uri` without user and password, for messages and files."""
-    parts = urlsplit(uri)
-    return uri.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
+    try:
+        netloc = urlsplit(uri).netloc
+    except ValueError:  # no URL at all, such as http://[x
+        return re.sub("//.*@", "//", uri)
+    shown = uri.replace(netloc, netloc.rpartition("@")[2], 1)
+    return re.sub(r"(?<=[?&]password=)[^&]*", "***", shown)
 
 
 def check_reachable(uri: str) -> None:
     """Check, within a few seconds, that `uri` names a store that can be used.
 
-    Raises MachineError for a store that can't work here (a file store, a missing folder), and
-    TrackingError for a server that doesn't answer. Databases other than SQLite are only checked
-    when the run starts.
+    Raises MachineError for a store that can't work here (a file store, a missing folder or
+    driver), and TrackingError for a server that doesn't answer. Databricks, MLflow's plugins and
+    database servers answer only when the run starts.
     """
-    scheme = urlsplit(uri).scheme
+    scheme = uri.partition(":")[0].partition("+")[0].lower()
     if scheme in ("http", "https"):
         _check_server(uri)
     elif scheme == "sqlite":
         _check_sqlite(uri)
-    elif scheme in ("", "file") or len(scheme) == 1:
+    elif scheme in _DATABASES:
+        _check_driver(uri)
+    elif scheme == "file" or ("://" not in uri and uri != "databricks"):
         raise _refused(
-            uri, "is a file store, which MLflow 3 no longer writes", "Set sqlite:////folder/mlflow.db"
-            " or the http:// address of a server; `mlflow migrate-filestore` moves old runs."
+            uri, "names a folder, and MLflow 3 no longer writes to such file stores",
+            f"{_USABLE}; `mlflow migrate-filestore` moves old runs.",
         )  # fmt: skip
+    elif scheme not in ("databricks", *entry_points(group="mlflow.tracking_store").names):
+        raise _refused(uri, f"{scheme}:// is no kind of store that MLflow knows", f"{_USABLE}.")
 
 
 def client(uri: str) -> Any:
@@ -109,6 +123,15 @@ def mlflow_errors(action: str) -> Iterator[None]:
 
 
 def _check_server(uri: str) -> None:
+    try:
+        parts = urlsplit(uri)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        named = False
+    if not named:
+        raise _refused(
+            uri, "names no host, or no possible port", "Write for example http://127.0.0.1:5000."
+        )
     # without user and password: urllib takes them for a host name, and /health needs no login
     health = f"{shown_uri(uri).rstrip('/')}/health"
     remedy = (
@@ -134,6 +157,8 @@ def _check_server(uri: str) -> None:
 def _check_sqlite(uri: str) -> None:
     database = sqlite_path(uri)
     remedy = "Name a file in a folder that exists, such as sqlite:////folder/mlflow.db."
+    if not uri.startswith(_SQLITE) and uri != "sqlite://":
+        raise _refused(uri, "is not written sqlite:///file", remedy)
     if database is None:
         raise _refused(uri, "keeps its database in memory, lost between tasks", remedy)
     if not database.parent.is_dir():
@@ -144,6 +169,35 @@ def _check_sqlite(uri: str) -> None:
         raise _refused(
             uri, "is not writable for this user", "Change its mode, or set another file."
         )
+    if database.exists() and not _is_database(database):
+        raise _refused(uri, f"{database} is there and is no SQLite database", "Set another file.")
+
+
+def _is_database(path: Path) -> bool:
+    """Whether SQLite can open the file: it may be empty."""
+    if not path.is_file():
+        return False  # a pipe would never end
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_HEADER)) in (b"", _SQLITE_HEADER)
+
+
+def _check_driver(uri: str) -> None:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        make_url(uri).get_dialect().import_dbapi()
+    except (ArgumentError, ValueError):
+        raise _refused(
+            uri, "is no database URL", "Write postgresql://user:password@host:5432/name."
+        ) from None
+    except ImportError as error:
+        package = _PACKAGES.get(error.name or "", error.name)
+        raise _refused(
+            uri, f"its driver can't be imported: {error}",
+            f"Install it (`pip install '{package}'`), or name another in the URL, as in "
+            "mysql+pymysql://.",
+        ) from error  # fmt: skip
 
 
 def _refused(uri: str, problem: str, remedy: str) -> MachineError:

@@ -18,9 +18,10 @@ from mlflow.exceptions import MlflowException
 from support.tiny_policy import build_tiny_policy
 
 from subtext import strict_json, tracking
-from subtext.config import ModelConfig
+from subtext.config import ModelConfig, PromptConfig
+from subtext.data.masking import Cast
 from subtext.errors import DataError
-from subtext.judge import Judge
+from subtext.judge import Judge, clip_problems
 from subtext.profiles import resolve
 from subtext.prosody.schema import record_problems
 from subtext.run_dir import RunDir
@@ -35,6 +36,9 @@ PROSODY = {
     "voiced_fraction": 0.5, "intensity_sd_db": 4.0, "hnr_mean_db": 9.0, "pause_count": 0,
     "pause_longest_s": 0, "contour_st": [0.5, None, 1.0, 0.0, -1.0, -0.5, 0.0, None],
 }  # fmt: skip
+
+
+PROSODY_NAN = {**PROSODY, "hnr_mean_db": float("nan")}
 
 
 class StubJudge:
@@ -173,6 +177,61 @@ class TestRealModel:
         origin, labels = json.loads(done.stdout.splitlines()[-1])
         assert Path(origin).parts[-3:-1] == ("code", "subtext")
         assert labels == [None]
+
+
+class TestClips:
+    @pytest.mark.parametrize(
+        ("clip", "fields"),
+        [
+            pytest.param("Great.", ["clip"], id="text"),
+            pytest.param({}, ["utterance"], id="empty"),
+            pytest.param(clip(utterance=" \n"), ["utterance"], id="blank"),
+            pytest.param(clip(utterance=3), ["utterance"], id="number"),
+            pytest.param(clip(speaker=3, clip_id=7), ["speaker", "clip_id"], id="ids"),
+            pytest.param(clip(context="It broke."), ["context"], id="context-is-text"),
+            pytest.param(clip(context=["a", None]), ["context"], id="line-is-null"),
+            pytest.param(clip(context_speakers="A"), ["context_speakers"], id="speakers-are-text"),
+            pytest.param(clip(context_speakers=["A", "B"]), ["context_speakers"], id="lengths"),
+            pytest.param(clip(context=None), ["context_speakers"], id="speakers-without-lines"),
+            pytest.param(clip(prosody="flat"), ["prosody"], id="prosody-is-text"),
+            pytest.param(clip(prosody={**PROSODY, "pitch": 1}), ["pitch"], id="prosody-field"),
+            pytest.param(clip(prosody=PROSODY_NAN), ["hnr_mean_db"], id="prosody-nan"),
+            pytest.param(
+                clip(utterance="", speaker=1, context="x"), ["utterance", "speaker", "context"],
+                id="everything-at-once",
+            ),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be_judged_is_named(self, clip: Any, fields: list[str]) -> None:
+        problems = clip_problems("clip 0", clip)
+        assert [problem.field for problem in problems] == fields
+        assert all(problem.where.startswith("clip 0") and problem.remedy for problem in problems)
+
+    @pytest.mark.parametrize(
+        "clip",
+        [
+            pytest.param({"utterance": "Great."}, id="utterance-alone"),
+            pytest.param(
+                dict.fromkeys(("speaker", "clip_id", "context", "context_speakers", "prosody"))
+                | {"utterance": "Great."},
+                id="the-rest-null",
+            ),
+            pytest.param(clip(context=("It broke.",), context_speakers=("A",)), id="tuples"),
+            pytest.param(clip(context_speakers=[]), id="no-speakers"),
+            pytest.param(clip(prosody=PROSODY), id="prosody"),
+        ],
+    )
+    def test_what_can_be_judged_passes(self, clip: dict[str, Any]) -> None:
+        assert clip_problems("clip 0", clip) == []
+
+    def test_judge_names_every_bad_clip_before_it_judges(self) -> None:
+        judge = Judge(None, None, PromptConfig(), Cast.of({}), 8)
+        with pytest.raises(DataError) as caught:
+            judge.judge([clip(), clip(utterance=""), clip(context="x")], batch_size=0)
+        found = [(problem.where, problem.field) for problem in caught.value.problems]
+        assert found == [
+            ("clip 1", "utterance"), ("clip 2", "context"), ("judge", "batch_size"),
+        ]  # fmt: skip
 
 
 class TestTable:

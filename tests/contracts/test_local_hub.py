@@ -170,6 +170,22 @@ def test_a_command_that_is_missing_is_refused_without_traceback(tmp_path: Path) 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("port", [99999, -5, None], ids=["too high", "negative", "busy"])
+def test_a_port_that_cannot_be_had_is_named(
+    hub: LocalHub, tmp_path: Path, port: int | None
+) -> None:
+    port = port or int(hub.url.rpartition(":")[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "subtext.cli", "hub", "--root", str(tmp_path), "--port", str(port)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert f"--port = {port}: " in done.stderr
+    assert "0 for a free port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_one_root_is_served_by_one_process(hub: LocalHub) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "subtext.local_hub", "--root", str(hub.root)],

@@ -488,6 +488,15 @@ def test_a_hub_that_gives_no_answer_is_worth_another_try_soon(
     assert time.monotonic() - started < 12
 
 
+def test_a_dead_endpoint_in_the_preflight_speaks_of_no_upload(
+    publish: PublishConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    said = str(failure(lambda: check_access(publish, "local")))
+    assert said.endswith("Check the network and HF_ENDPOINT.")
+    assert "http://127.0.0.1:9" in said
+
+
 def test_without_a_target_nothing_is_asked(hub: LocalHub) -> None:
     check_access(PublishConfig(), None)
     assert require_token(PublishConfig(), {}) is None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import ModuleType
 
 import mlflow
 import pytest
@@ -114,6 +116,15 @@ class TestCheckReachable:
             pytest.param("sqlite:///:memory:", "in memory", id="memory"),
             pytest.param("sqlite://", "in memory", id="memory-short"),
             pytest.param("sqlite:////tmp", "not a file", id="folder-as-file"),
+            pytest.param("sqlite:/x.db", "sqlite:///file", id="too-few-slashes"),
+            pytest.param("garbage", "file store", id="word"),
+            pytest.param("foo://bar", "foo:// is no kind of store", id="unknown-scheme"),
+            pytest.param("http://", "no host", id="server-without-host"),
+            pytest.param("http://:5000", "no host", id="port-alone"),
+            pytest.param("http://x:99999", "no possible port", id="port-too-high"),
+            pytest.param("http://[x", "no host", id="no-url"),
+            pytest.param("postgresql+nope://db/x", "no database URL", id="unknown-driver"),
+            pytest.param("mysql://db:port/x", "no database URL", id="port-is-a-word"),
         ],
     )
     def test_unusable_store_is_refused_with_remedy(self, uri: str, said: str) -> None:
@@ -123,6 +134,58 @@ class TestCheckReachable:
         assert (problem.field, problem.value) == ("MLFLOW_TRACKING_URI", uri)
         assert said in problem.problem
         assert problem.remedy
+
+    @pytest.mark.parametrize(
+        ("uri", "module", "package"),
+        [
+            pytest.param(
+                "postgresql+psycopg2://me:hunter2@db/x", "psycopg2", "psycopg2-binary", id="pg2"
+            ),
+            pytest.param("postgresql+psycopg://db/x", "psycopg", "psycopg[binary]", id="pg3"),
+            pytest.param("mysql://me:hunter2@db/x", "MySQLdb", "mysqlclient", id="mysql"),
+            pytest.param(
+                "mysql+pymysql://db/x?user=me&password=hunter2", "pymysql", "pymysql", id="pymysql"
+            ),
+        ],
+    )
+    def test_database_without_its_driver_is_refused_and_the_password_hidden(
+        self, uri: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(MachineError, match="driver can't be imported") as caught:
+            tracking.check_reachable(uri)
+        (problem,) = caught.value.problems
+        assert problem.field == "MLFLOW_TRACKING_URI"
+        assert f"'{package}'" in problem.remedy
+        assert "hunter2" not in str(caught.value)
+
+    @pytest.mark.parametrize("uri", ["databricks", "databricks://profile", "mysql+pymysql://db/x"])
+    def test_what_can_only_be_seen_when_the_run_starts_is_let_through(
+        self, uri: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "pymysql", ModuleType("pymysql"))
+        tracking.check_reachable(uri)
+
+    @pytest.mark.parametrize(
+        ("content", "accepted"),
+        [
+            pytest.param(b"", True, id="empty"),
+            pytest.param(b"SQLite format 3\0" + bytes(84), True, id="database"),
+            pytest.param(b"{}\n", False, id="json"),
+            pytest.param(b"SQLite format 2\0" + bytes(84), False, id="older-format"),
+        ],
+    )
+    def test_a_file_that_is_there_must_be_a_database(
+        self, tmp_path: Path, content: bytes, accepted: bool
+    ) -> None:
+        (tmp_path / "x.db").write_bytes(content)
+        uri = f"sqlite:///{tmp_path}/x.db"
+        if accepted:
+            tracking.check_reachable(uri)
+        else:
+            with pytest.raises(MachineError, match="is no SQLite database"):
+                tracking.check_reachable(uri)
+        assert (tmp_path / "x.db").read_bytes() == content
 
     def test_new_file_in_a_folder_is_accepted(self, tmp_path: Path) -> None:
         tracking.check_reachable(f"sqlite:///{tmp_path}/new.db")
@@ -236,7 +299,7 @@ class TestRun:
         assert tracking.start_run(run, "flow-1", "calm-otter") != first
 
     def test_run_of_another_store_is_started_anew(self, run: RunDir) -> None:
-        strict_json.write(run.tracking, {"run_id": "0" * 32})
+        strict_json.write(run.tracking, {"run_id": "0" * 32, "uri": "sqlite:////x.db"})
         assert tracking.start_run(run, "flow-1", "calm-otter") != "0" * 32
 
     def test_deleted_experiment_says_how_to_restore_it(
@@ -399,7 +462,7 @@ class TestFiles:
         assert (copied / "adapter/adapter_model.safetensors").read_bytes() == b"weights"
 
     def test_needs_a_started_run(self, run: RunDir) -> None:
-        with pytest.raises(TrackingError, match=r"run_id is missing.*Call start_run first"):
+        with pytest.raises(TrackingError, match=r"run_id is missing.*Copy the file back"):
             tracking.log_artifacts(run)
 
 

@@ -5,7 +5,8 @@ from prefect.states import Completed, Failed
 from prefect.task_engine import TaskRunTimeoutError
 
 from subtext.errors import PublishError, TrackingError
-from tasks.publishing import upload
+from subtext.publishing.uploads import UploadsError
+from tasks.publishing import require_all, upload
 from tasks.retry import can_retry, is_retryable
 
 
@@ -35,6 +36,24 @@ def test_error_decides(error, expected):
 )
 def test_prefect_condition_reads_the_exception_in_the_state(state, expected):
     assert can_retry(upload, None, state) is expected
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        pytest.param([Failed(), Completed()], "1 of 2 uploads failed; the rest landed.", id="some"),
+        pytest.param([Failed(), Failed()], "2 of 2 uploads failed. Remove", id="all"),
+    ],
+)
+def test_what_landed_is_said_only_where_something_did(states, said):
+    named = {f"upload-{index}": state for index, state in enumerate(states)}
+    with pytest.raises(UploadsError) as caught:
+        require_all("/srv/runs/demo-7", named)
+    assert str(caught.value).startswith(said)
+
+
+def test_nothing_is_raised_when_all_landed():
+    require_all("/srv/runs/demo-7", {"adapter": Completed()})
 
 
 def test_upload_task_backs_off_exponentially():

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from subtext import strict_json
 from subtext.cli import app
 from subtext.config import RunConfig
+from subtext.errors import DataError
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
 from subtext.summary import find_run, next_commands, pass_rows, place_rows, render_summary
@@ -37,7 +38,7 @@ def invoke(*arguments: str):
 
 def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from subtext.cli import main; main()", *arguments],
+        [sys.executable, "-m", "subtext.cli", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -111,6 +112,64 @@ def test_show_before_judging_names_the_missing_file(finished):
     result = run_script("show", str(finished.path))
     assert result.returncode == 2
     assert "metrics.json" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "field"),
+    [
+        pytest.param("metrics.json", "{", "metrics.json", id="metrics-cut"),
+        pytest.param("metrics.json", "\x00\udcff", "metrics.json", id="metrics-no-text"),
+        pytest.param("metrics.json", "[]", "content", id="metrics-list"),
+        pytest.param("metrics.json", "null", "content", id="metrics-null"),
+        pytest.param("metrics.json", "{}", "passes", id="metrics-without-passes"),
+        pytest.param(
+            "metrics.json",
+            json.dumps({"passes": {"base": FIGURES | {"accuracy_interval": [0.1]}}}),
+            "passes.base.accuracy_interval.1", id="interval",
+        ),
+        pytest.param(
+            "metrics.json", json.dumps({"passes": {"base": FIGURES | {"accuracy": "high"}}}),
+            "passes.base.accuracy", id="accuracy",
+        ),
+        pytest.param("tracking.json", "NaN", "tracking.json", id="tracking-no-json"),
+        pytest.param("tracking.json", "[]", "content", id="tracking-list"),
+        pytest.param("tracking.json", '{"run_id": "abc"}', "uri", id="tracking-without-uri"),
+        pytest.param(
+            "tracking.json", '{"run_id": "a", "uri": "b", "model": 3}', "model", id="version"
+        ),
+        pytest.param("published.json", "[]", "content", id="published-list"),
+        pytest.param(
+            "published.json", '{"adapter": {"url": "http://x"}}', "adapter.revision", id="commit"
+        ),
+    ],
+)  # fmt: skip
+def test_show_names_a_broken_record(finished, name, content, field):
+    (finished.path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    result = invoke("show", str(finished.path))
+    assert isinstance(result.exception, DataError)
+    (problem,) = result.exception.problems
+    assert problem.field == field
+    assert name in str(problem)
+    assert problem.remedy
+
+
+def test_a_broken_record_is_a_message_not_a_traceback(finished):
+    finished.metrics.write_text("{")
+    result = run_script("show", str(finished.path))
+    assert result.returncode == 2
+    assert "metrics.json" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_piped_output_keeps_the_ends_of_commands(finished):
+    deep = finished.path.parent / ("a-long-folder-name-" * 5)
+    deep.mkdir()
+    run = RunDir(finished.path.rename(deep / "demo-1"))
+    result = run_script("show", str(run.path))
+    assert result.returncode == 0, result.stderr
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    for command in next_commands(run):
+        assert f"  {command.splitlines()[-1]}" in lines
 
 
 def test_summary_of_an_untracked_run(finished):
@@ -235,3 +294,40 @@ def test_prosody_from_a_file_without_tracks_is_refused(tmp_path):
     assert "Tracks refused" in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "prosody.json").exists()
+
+
+@pytest.fixture(scope="module")
+def tracks(tmp_path_factory):
+    """Tracks of one clip, as `prosody from-tracks` reads them."""
+    path = tmp_path_factory.mktemp("tracks") / "one.npz"
+    n = 150
+    arrays = {
+        "f0_hz": np.full(n, 120.0), "intensity_db": np.full(n, 60.0), "hnr_db": np.full(n, 12.0),
+        "start_s": np.zeros(3),
+    }  # fmt: skip
+    np.savez(path, **{f"1_1/{name}": array.astype(np.float32) for name, array in arrays.items()})
+    details = {"duration_s": n / 100, "pitch_floor_hz": 75.0, "pitch_ceiling_hz": 500.0}
+    strict_json.write(path.with_suffix(".json"), {"1_1": details})
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "below-a-file", "fifo", "read-only-folder"])
+def test_an_output_that_cannot_be_written_is_refused(tracks, tmp_path, kind):
+    output = tmp_path / "out"
+    if kind == "folder":
+        output.mkdir()
+    elif kind == "below-a-file":
+        output.write_text("kept")
+        output = output / "prosody.json"
+    elif kind == "fifo":
+        os.mkfifo(output)
+    elif os.geteuid() == 0:
+        pytest.skip("root may write to any folder")
+    else:
+        output.mkdir(mode=0o500)
+        output = output / "prosody.json"
+    result = invoke("prosody", "from-tracks", str(tracks), "-o", str(output))
+    assert isinstance(result.exception, DataError), result.output
+    (problem,) = result.exception.problems
+    assert (problem.field, problem.value) == ("-o", str(output))
+    assert problem.remedy

@@ -269,6 +269,14 @@ def test_an_unreadable_file_is_named(root: Path, name: str, content: bytes) -> N
     assert (name, "file") in [(problem.where, problem.field) for problem in refused(root)]
 
 
+def test_a_byte_order_mark_is_explained(root: Path) -> None:
+    path = root / "sarcasm_data.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    problem = refused(root)[0]
+    assert "byte order mark" in problem.problem
+    assert problem.remedy == "Save the file as UTF-8 without BOM."
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", "null", '"x"', "3"])
 def test_a_clips_file_without_clips_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "sarcasm_data.json").write_text(content)

@@ -1,6 +1,7 @@
 """Strict JSON: sorted, atomic, no NaN, no duplicate keys."""
 
 import math
+import os
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,32 @@ def test_nan_is_never_written(value, tmp_path):
         strict_json.write(path, value)
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link-to-folder"])
+def test_what_is_no_file_is_never_replaced(kind, tmp_path):
+    path = tmp_path / "x"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path)
+    before = path.lstat()
+    with pytest.raises(FileExistsError, match="no regular file"):
+        strict_json.write(path, 1)
+    assert path.lstat() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_keeps_pointing_at_the_file(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to("data/x")
+    strict_json.write(link, 1)
+    assert link.is_symlink()
+    assert (tmp_path / "data" / "x").read_text() == "1\n"
 
 
 def test_equal_values_give_equal_bytes(tmp_path):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from subtext import strict_json
-from subtext.errors import DataError
+from subtext.errors import DataError, SubtextError
 from subtext.profiles import resolve
-from subtext.publishing.uploads import UploadsError, write_card
-from subtext.run_dir import RunDir
+from subtext.publishing.uploads import UploadsError, check_finished, write_card
+from subtext.run_dir import RunDir, load_config
 
 BASE = {"source": "path", "name": "tiny-policy", "revision": "", "sha256": "c" * 64}
 
@@ -47,6 +47,64 @@ def test_without_results_or_adapter_there_is_no_card(run: RunDir, missing: str, 
     with pytest.raises(DataError, match=said):
         write_card(run)
     assert run.model_card.read_text("utf-8").startswith("# Model Card for")
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        pytest.param(None, "content", id="missing"),
+        pytest.param("{", "config.json", id="cut"),
+        pytest.param("[]", "content", id="list"),
+        pytest.param('{"profile": "demo"}', "config", id="no configuration"),
+        pytest.param(
+            '{"config": {"grpo": {"max_steps": "x"}}}', "config.grpo.max_steps", id="value"
+        ),
+        pytest.param('{"config": {"older": {}}}', "config.older", id="of another version"),
+    ],
+)
+def test_a_broken_configuration_is_named(run: RunDir, content: str | None, field: str) -> None:
+    run.config.unlink()
+    if content is not None:
+        run.config.write_text(content)
+    with pytest.raises(DataError) as caught:
+        load_config(run)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert "config.json" in str(problem)
+    assert "Copy it back" in problem.remedy
+
+
+def test_a_configuration_that_is_a_folder_is_named(run: RunDir) -> None:
+    run.config.unlink()
+    run.config.mkdir()
+    with pytest.raises(DataError, match="Is a directory"):
+        load_config(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        pytest.param("metrics.json", None, "Retry its flow run", id="not judged"),
+        pytest.param("metrics.json", "[", "Copy it back", id="metrics cut"),
+        pytest.param("adapter/subtext.json", None, "subtext.json", id="not trained"),
+        pytest.param("tracking.json", None, "shows for the run named demo-7", id="not tracked"),
+        pytest.param("tracking.json", '{"uri": "x"}', "run_id", id="no run id"),
+        pytest.param("published.json", '{"adapter": 3}', "what landed is not sent", id="landed"),
+        pytest.param("config.json", "{}", "Copy it back", id="no configuration"),
+    ],
+)
+def test_publishing_starts_only_from_a_whole_run(
+    run: RunDir, name: str, content: str | None, said: str
+) -> None:
+    strict_json.write(run.tracking, {"run_id": "abc", "uri": "sqlite:////x/mlflow.db"})
+    check_finished(run)
+    path = run.path / name
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SubtextError, match=said) as caught:
+        check_finished(run)
+    assert name in str(caught.value)
 
 
 def test_the_error_of_failed_uploads_travels_between_processes() -> None:

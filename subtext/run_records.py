@@ -1,0 +1,100 @@
+"""What the JSON files of a run directory must hold for the steps that read them.
+
+The files are our own, but they are copied, edited and cut short by full disks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, RootModel, ValidationError
+
+from subtext.errors import DataError, Problem
+
+
+class _Figures(BaseModel):
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    well_formed_rate: float
+    mean_reward: float
+    n_eval_clips: int
+    n_with_prosody: int
+
+
+class _Metrics(BaseModel):
+    passes: dict[str, _Figures]
+
+
+class _Version(BaseModel):
+    name: str
+    version: int
+    alias: str
+    uri: str
+
+
+class _Tracking(BaseModel):
+    run_id: str
+    uri: str
+    model: _Version | None = None
+
+
+class _Landed(BaseModel):
+    url: str
+    revision: str
+
+
+class _Published(RootModel[dict[str, _Landed]]):
+    pass
+
+
+_SHAPES: dict[str, type[BaseModel]] = {
+    "metrics.json": _Metrics,
+    "tracking.json": _Tracking,
+    "published.json": _Published,
+}
+_REMEDIES = {
+    "metrics.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
+    "tracking.json": "Copy it back, or write run_id (of the run of that name in MLflow) and uri.",
+    "published.json": "Delete it and run flows.publish_flow: what landed is not sent twice.",
+    "config.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
+}
+_COPY = "Copy it back from the MLflow run's artifacts."
+
+
+def check_shape(path: Path, value: Any) -> None:
+    """Raise DataError where a record that has a known shape lacks what is read from it."""
+    shape = _SHAPES.get(path.name)
+    if shape is None:
+        return
+    try:
+        shape.model_validate(value)
+    except ValidationError as error:
+        raise shape_error(path, error) from None
+
+
+def shape_error(path: Path, error: ValidationError) -> DataError:
+    """The DataError that names file, field and value of everything pydantic found."""
+    return DataError("Run directory refused", list(_problems(path, error)))
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> DataError:
+    """The DataError for a file that can't be read or holds no strict JSON."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    problem = Problem(
+        path.parent.name, path.name, str(path), f"can't be read: {reason}", remedy(path)
+    )
+    return DataError("Run directory refused", [problem])
+
+
+def remedy(path: Path) -> str:
+    """What a user can do where the record at `path` is missing or broken."""
+    return _REMEDIES.get(path.name, _COPY)
+
+
+def _problems(path: Path, error: ValidationError) -> Iterator[Problem]:
+    for detail in error.errors(include_url=False):
+        field = ".".join(str(part) for part in detail["loc"]) or "content"
+        said = detail["msg"][:1].lower() + detail["msg"][1:]
+        yield Problem(str(path), field, detail["input"], said, remedy(path))
