@@ -15,6 +15,8 @@ from subtext.run_dir import RunDir
 pytestmark = pytest.mark.slow
 
 # Each case runs in a process of its own: Prefect passes a signal on to the process it came to.
+# Where the tests run in the background, children inherit that SIGINT is ignored.
+AS_ON_A_TERMINAL = "signal.signal(signal.SIGINT, signal.default_int_handler)"
 FLOW = """
 import os, signal
 from prefect import flow
@@ -61,7 +63,9 @@ def home(tmp_path_factory):
         pytest.param("pass", "FINISHED", id="all-steps-done"),
         pytest.param("raise TrainingError('loss is NaN')", "FAILED", id="step-raised"),
         pytest.param("os.kill(os.getpid(), signal.SIGTERM)", "KILLED", id="sigterm"),
-        pytest.param("os.kill(os.getpid(), signal.SIGINT)", "KILLED", id="ctrl-c"),
+        pytest.param(
+            f"{AS_ON_A_TERMINAL}; os.kill(os.getpid(), signal.SIGINT)", "KILLED", id="ctrl-c"
+        ),
     ],
 )
 def test_status(server, home, last_step, status):
