@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from subtext import strict_json
 from subtext.config import RunConfig
@@ -82,7 +82,13 @@ def config_fields(
             "command line", "section", section, "is no section", f"Choose of {known}."
         )
         raise ConfigError("Command refused", [problem])
-    table = Table("field", "type", "default", "meaning", title="Fields for --set and overrides")
+    table = Table(
+        Column("field", no_wrap=True),
+        "type",
+        "default",
+        "meaning",
+        title="Fields for --set and overrides",
+    )
     for name in [section] if section else known:
         for row in _field_rows(name):
             table.add_row(*row)
@@ -133,9 +139,18 @@ def _field_rows(section: str) -> list[tuple[str, str, str, str]]:
 
 def _type_name(field: FieldInfo) -> str:
     kind = field.annotation
-    text = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
-    bounds = [str(bound) for bound in field.metadata if "pattern" not in str(bound)]
-    return " ".join([text, *bounds])
+    choices = get_args(kind)
+    if choices and not isinstance(choices[0], type):
+        return " | ".join(map(str, choices))
+    text = kind.__name__ if isinstance(kind, type) else "list of text"
+    signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+    bounds = [
+        f"{sign} {getattr(bound, name)}"
+        for bound in field.metadata
+        for name, sign in signs.items()
+        if getattr(bound, name, None) is not None
+    ]
+    return ", ".join([text, *bounds])
 
 
 if __name__ == "__main__":

@@ -50,7 +50,15 @@ def render_summary(run: RunDir) -> Group:
         places.add_row(Text(what, style="bold"), Text(where, overflow="fold"))
     lines = [line for command in next_commands(run) for line in command.splitlines()]
     commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines]
-    return Group(results, Text(), places, Text(), Text("Next:"), *commands)
+    return Group(results, Text(_reading_aid(run)), Text(), places, Text(), Text("Next:"), *commands)
+
+
+def _reading_aid(run: RunDir) -> str:
+    trained = run.read(run.metrics)["passes"].get("trained", {})
+    aid = "A malformed answer counts as wrong."
+    if "majority_accuracy" in trained:
+        aid += f" The commoner label alone scores {trained['majority_accuracy']:.3f}."
+    return aid
 
 
 def pass_rows(run: RunDir) -> list[tuple[str, ...]]:
@@ -62,7 +70,7 @@ def pass_rows(run: RunDir) -> list[tuple[str, ...]]:
     if metrics is None:
         problem = Problem(
             str(run.path), "metrics.json", None, "is not there: this run has judged nothing yet",
-            "Look at the flow run's log in Prefect for the step that failed.",
+            "It is still running, or a step failed: look at the flow run's log.",
         )  # fmt: skip
         raise DataError("Run not finished", [problem])
     passes = metrics["passes"]
@@ -91,7 +99,7 @@ def next_commands(run: RunDir) -> list[str]:
         commands += _mlflow_commands(tracking["uri"], tracking.get("model"))
     published = run.read(run.published, {}).values()
     if any(urlsplit(landed["url"]).hostname == "127.0.0.1" for landed in published):
-        commands.append("subtext hub")
+        commands.append("subtext hub   # serves what was published, at a new address")
     commands.append("subtext config fields")
     guide = project_root() / "docs" / "deploy.md"
     return [*commands, f"less {_shell_path(guide)}"] if guide.exists() else commands

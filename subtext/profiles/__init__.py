@@ -103,11 +103,14 @@ def _problems_of(error: ValidationError) -> Iterable[Problem]:
         path = [str(part) for part in detail["loc"]]
         yield Problem(
             "configuration", ".".join(path), detail["input"],
-            _sentence(detail["msg"]), _remedy(path, detail["type"]),
+            _sentence(detail["msg"], detail["type"]), _remedy(path, detail["type"]),
         )  # fmt: skip
 
 
-def _sentence(message: str) -> str:
+def _sentence(message: str, kind: str) -> str:
+    if kind == "extra_forbidden":
+        return "is no field"
+    message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 

@@ -204,7 +204,7 @@ def test_next_commands_after_the_demo(at_home, monkeypatch):
         "subtext show demo-1",
         "mlflow ui --backend-store-uri sqlite:///mlflow.db",
         commands[3],
-        "subtext hub",
+        "subtext hub   # serves what was published, at a new address",
         "subtext config fields",
     ]
     assert "models:/subtext@challenger" in commands[3]
