@@ -264,7 +264,7 @@ def test_a_run_that_lost_the_alias_is_looked_up_by_version(finished):
 def test_a_real_hub_is_not_served_again(at_home):
     landed = {"url": "https://huggingface.co/you/judge", "revision": "a" * 40}
     strict_json.write(at_home.published, {"adapter": landed})
-    assert "subtext hub" not in next_commands(at_home)
+    assert not any(command.startswith("subtext hub") for command in next_commands(at_home))
 
 
 def test_run_is_found_by_id_below_the_project_root(finished, monkeypatch):
