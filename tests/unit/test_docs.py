@@ -53,3 +53,8 @@ def test_fields_that_are_named_exist(document):
     }
     assert named
     assert named <= known
+
+
+def test_no_placeholder_is_left_in_the_readme():
+    text = (DOCS.parent / "README.md").read_text("utf-8")
+    assert not re.findall(r"\b(?:TODO|FIXME|XXX|[A-Z]+_OUTPUT)\b", text)
