@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from subtext import strict_json
-from subtext.cli import app
+from subtext.cli.main import app
 from subtext.config import RunConfig
 from subtext.errors import DataError
 from subtext.profiles import resolve

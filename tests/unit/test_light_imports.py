@@ -11,7 +11,7 @@ HEAVY = {"torch", "transformers", "trl", "peft", "mlflow", "datasets", "huggingf
 LIGHT_MODULES = [
     "subtext.answer",
     "subtext.config",
-    "subtext.cli",
+    "subtext.cli.main",
     "subtext.data.dataset",
     "subtext.data.scenarios",
     "subtext.data.splits",
@@ -72,7 +72,7 @@ def test_help_of_a_flow(module):
 
 
 def test_help_of_the_console_script():
-    code = "sys.argv = ['subtext', '--help']\nfrom subtext.cli import main\nmain()"
+    code = "sys.argv = ['subtext', '--help']\nfrom subtext.cli.main import main\nmain()"
     assert not modules_after(code) & (HEAVY | {"prefect"})
 
 

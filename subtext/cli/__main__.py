@@ -1,0 +1,5 @@
+"""`python -m subtext.cli`."""
+
+from subtext.cli.main import main
+
+main()
