@@ -20,6 +20,7 @@ from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.prompts import build_messages
+from subtext.prosody.reference import Reference
 from subtext.prosody.schema import record_problems
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class Judge:
     tokenizer: Any
     prompt: PromptConfig
     cast: Cast
+    reference: Reference
     max_new_tokens: int
 
     @classmethod
@@ -51,6 +53,7 @@ class Judge:
             tokenizer=load_tokenizer(base),
             prompt=PromptConfig.model_validate(record["prompt"]),
             cast=Cast.of_record(record["cast"]),
+            reference=Reference.of_record(record["prosody_reference"]),
             max_new_tokens=record["max_new_tokens"],
         )
 
@@ -96,7 +99,8 @@ class Judge:
 
     def _messages(self, clip: Mapping[str, Any]) -> list[dict[str, str]]:
         clip_id = str(clip.get("clip_id") or "unknown")
-        return build_messages(clip_id, {clip_id: _as_clip(clip)}, self.prompt, self.cast)
+        scenarios = self.reference.described_clips({clip_id: _as_clip(clip)})
+        return build_messages(clip_id, scenarios, self.prompt, self.cast)
 
 
 def clip_problems(where: str, clip: object) -> list[Problem]:

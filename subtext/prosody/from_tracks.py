@@ -1,13 +1,15 @@
 """Prosody records from stored tracks: `<name>.npz` and, beside it, `<name>.json`.
 
 The npz holds `<clip_id>/f0_hz`, `/intensity_db`, `/hnr_db` and `/start_s`; the JSON maps a clip
-id to `duration_s`, `pitch_floor_hz` and `pitch_ceiling_hz`. The step is 10 ms.
+id to `duration_s`, `pitch_floor_hz` and `pitch_ceiling_hz`. The step is 10 ms. Tracks hold no
+jitter, shimmer or clipping, so these are null.
 """
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,40 @@ _SCALARS = ("duration_s", "pitch_floor_hz", "pitch_ceiling_hz")
 _TITLE = "Tracks refused"
 
 
-def records_from_npz(npz: Path) -> dict[str, Any]:
+def read_utterances(clips: Path) -> dict[str, str]:
+    """Return the transcript of every clip in a file such as sarcasm_data.json.
+
+    Raises DataError for a file that is missing, unreadable or holds a clip without `utterance`.
+    """
+    try:
+        content = strict_json.read(clips)
+        if not isinstance(content, dict):
+            raise ValueError("not an object keyed by clip id")
+    except (OSError, ValueError) as error:
+        remedy = "Give MUStARD's sarcasm_data.json or a file of the same form."
+        raise DataError("Clips refused", [_unreadable(clips, error, remedy)]) from error
+    utterances: dict[str, str] = {}
+    problems: list[Problem] = []
+    for clip_id, clip in content.items():
+        text = clip.get("utterance") if isinstance(clip, dict) else None
+        if isinstance(text, str):
+            utterances[clip_id] = text
+        else:
+            where = f"{clips.name}, clip {clip_id}"
+            problems.append(
+                Problem(where, "utterance", text, "is no text", "Write the line that is spoken.")
+            )
+    if problems:
+        raise DataError("Clips refused", problems)
+    return utterances
+
+
+def records_from_npz(npz: Path, utterances: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the content of prosody.json for every clip in `npz`, ids in string order.
 
-    Raises DataError, with every problem, for a file that is missing or unreadable, a clip that
-    stands in only one of the two files, and tracks that cannot be measured.
+    `utterances`: clip id to transcript, for the rates; without it they are null. Raises DataError,
+    with every problem, for a file that is missing or unreadable, a clip that stands in only one of
+    the two files or has no transcript, and tracks that cannot be measured.
     """
     npz = Path(npz)
     arrays, details = _read_arrays(npz), _read_details(npz.with_suffix(".json"))
@@ -37,6 +68,10 @@ def records_from_npz(npz: Path) -> dict[str, Any]:
         where = f"{npz.name}, clip {clip_id}"
         given = arrays.get(clip_id, {})
         found = _clip_problems(where, npz, given, details.get(clip_id))
+        utterance = None if utterances is None else utterances.get(clip_id)
+        if utterances is not None and utterance is None:
+            remedy = "Add the clip to the file of clips, or leave that file out."
+            found.append(Problem(where, "utterance", None, "is missing", remedy))
         if not found:
             detail = details[clip_id]
             tracks = Tracks(
@@ -44,7 +79,7 @@ def records_from_npz(npz: Path) -> dict[str, Any]:
                 detail["duration_s"], detail["pitch_floor_hz"], detail["pitch_ceiling_hz"],
             )  # fmt: skip
             try:
-                records[clip_id] = record_from_tracks(tracks, where)
+                records[clip_id] = record_from_tracks(tracks, where, utterance)
             except DataError as error:
                 found = list(error.problems)
         problems += found

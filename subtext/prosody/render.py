@@ -1,18 +1,14 @@
 """The text of one clip as the model reads it: transcript, prosody in words, pitch contour.
 
 The prosody text has a fixed line order and an explicit "not measurable" for every null. It is made
-for at most 120 tokens: the 210 measured clips need up to 116 with SmolLM2's tokenizer, features and
-contour together; a record with extreme values or 12 slices can need more. It prints relative
-values only, semitones and dB of spread, and pauses in words: on
-MUStARD a duration, a level in dB or a pitch in Hz tells show and speaker, and so the label.
+for at most 120 tokens, features and contour together. It prints relative values only, semitones
+and dB of spread, and pauses and tempo in words: on MUStARD a duration, a level in dB or a pitch in
+Hz tells show and speaker, and so the label, and a pause in seconds or a rate beside the transcript
+would give the duration away.
 
-The words low, medium and high, and falling, level and rising, stand for terciles over the 210
-measured MUStARD clips, taken blind to the label, held-out clips included (lower, upper tercile):
-
-    pitch variation, SD st          2.7,  3.7      loudness variation, SD dB     4.3,  5.2
-    pitch range, P95-P5 st          9.1, 11.9      voicing, share of the span   0.43, 0.57
-    pitch movement, st/s           -0.7,  0.2      voice clarity, HNR dB         7.8,  9.9
-    final movement, st/s           -4.8,  4.1      longest pause, s (71 clips)  0.24, 0.44
+Low, medium and high (slow and fast, short and long) come from the thresholds of a
+`subtext.prosody.reference`: a record that a run has described says how it reads against that run's
+training clips; any other is described with the published thresholds.
 """
 
 from __future__ import annotations
@@ -21,12 +17,14 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from subtext.prosody.reference import LEVELS, PUBLISHED
+
 NOT_AVAILABLE = "prosody: not available"
 _NOT_MEASURABLE = "not measurable"
-_LEVELS = ("low", "medium", "high")
-_MOVES = ("falling", "level", "rising")
-_LENGTHS = ("short", "medium", "long")
+_TEMPI = dict(zip(LEVELS, ("slow", "medium", "fast"), strict=True))
+_LENGTHS = dict(zip(LEVELS, ("short", "medium", "long"), strict=True))
 _COUNTS = ("none", "one", "two")  # more: several
+_PLACES = ("early", "mid", "late")
 _FLAT_ST = 1.0
 
 Record = Mapping[str, Any]
@@ -45,22 +43,21 @@ def render_prosody_features(clip_id: str, prosody: Record | None) -> str:
     """Return one line a feature, or "prosody: not available" for a clip without a record."""
     if not prosody:
         return NOT_AVAILABLE
+    record = prosody if "words" in prosody else PUBLISHED.described(prosody, speaker="")
     lines = {
-        "pitch variation": _measured(prosody, "f0_sd_st", _LEVELS, (2.7, 3.7), "{:z.1f} st"),
-        "pitch range": _measured(prosody, "f0_range_st", _LEVELS, (9.1, 11.9)),
-        "pitch movement": _measured(
-            prosody, "f0_slope_st_per_s", _MOVES, (-0.7, 0.2), "{:z.1f} st/s"
-        ),
-        "final movement": _measured(
-            prosody, "f0_final_slope_st_per_s", _MOVES, (-4.8, 4.1), "{:z.0f} st/s"
-        ),
-        "loudness variation": _measured(
-            prosody, "intensity_sd_db", _LEVELS, (4.3, 5.2), "{:.1f} dB"
-        ),
-        "pauses": _pauses(prosody),
-        "voicing": _measured(prosody, "voiced_fraction", _LEVELS, (0.43, 0.57)),
-        "voice clarity": _measured(prosody, "hnr_mean_db", _LEVELS, (7.8, 9.9)),
+        "pitch level": _level(record),
+        "pitch variation": _measured(record, "f0_sd_st", "{:z.1f} st"),
+        "pitch range": _measured(record, "f0_range_st"),
+        "pitch slope": _measured(record, "f0_slope_st_per_s"),
+        "final slope": _measured(record, "f0_final_slope_st_per_s", "{:z.0f} st/s"),
+        "loudness variation": _measured(record, "intensity_sd_db"),
+        "tempo": _TEMPI.get(_word(record, "articulation_rate_syllables_per_s"), _NOT_MEASURABLE),
+        "pauses": _pauses(record),
+        "voicing": _measured(record, "voiced_fraction"),
+        "clarity": _measured(record, "hnr_mean_db"),
     }
+    if record.get("quality"):
+        lines["doubtful"] = ", ".join(flag.replace("_", " ") for flag in record["quality"])
     return "\n".join(f"{label}: {text}" for label, text in lines.items())
 
 
@@ -72,37 +69,37 @@ def render_pitch_contour(clip_id: str, prosody: Record | None) -> str:
     if all(value is None for value in contour):
         return f"contour: {_NOT_MEASURABLE}"
     slices = " ".join("." if value is None else f"{round(2 * value) / 2:zg}" for value in contour)
-    return f"st from median: {slices}\nshape: {_shape(contour)}"
+    return f"contour: {slices}\nshape: {_shape(contour)}"
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _measured(
-    prosody: Record,
-    name: str,
-    words: tuple[str, ...],
-    terciles: tuple[float, float],
-    shown: str = "",
-) -> str:
-    value = prosody.get(name)
-    if value is None:
-        return _NOT_MEASURABLE
-    word = _word(value, words, terciles)
-    return f"{word}, {shown.format(value)}" if shown else word
+def _word(record: Record, name: str) -> str:
+    word: str = record["words"].get(name, _NOT_MEASURABLE)
+    return word
 
 
-def _word(value: float, words: tuple[str, ...], terciles: tuple[float, float]) -> str:
-    return words[sum(value >= limit for limit in terciles)]
+def _measured(record: Record, name: str, shown: str = "") -> str:
+    word = _word(record, name)
+    return f"{word}, {shown.format(record[name])}" if shown and word in LEVELS else word
 
 
-def _pauses(prosody: Record) -> str:
-    count = prosody["pause_count"]
+def _level(record: Record) -> str:
+    if record["f0_level_reference"] == "none":
+        return "no reference"
+    return _measured(record, "f0_level_st", "{:z.1f} st")
+
+
+def _pauses(record: Record) -> str:
+    count = record["pause_count"]
     if not count:
         return _COUNTS[0]
-    length = _word(prosody["pause_longest_s"], _LENGTHS, (0.24, 0.44))
-    return f"{_COUNTS[count] if count < len(_COUNTS) else 'several'}, longest {length}"
+    text = _COUNTS[count] if count < len(_COUNTS) else "several"
+    text += f", longest {_LENGTHS[_word(record, 'pause_longest_s')]}"
+    place = record.get("pause_longest_at")
+    return text if place is None else f"{text}, {_PLACES[min(2, int(3 * place))]}"
 
 
 def _shape(contour: list[float | None]) -> str:

@@ -2,7 +2,15 @@
 
 `prosody.json` is `{"schema": SCHEMA, "extractor": …, "clips": {clip_id: record}}`. Units stand in
 the names: `_s` seconds, `_hz` hertz, `_st` semitones, `_db` decibels, `_fraction` 0..1. A value
-that could not be measured is null; 0 always means a measured zero.
+that could not be measured is null; 0 always means a measured zero. `subtext/prosody/features.py`
+defines every field.
+
+Flags in `quality` (thresholds are ours, set so that each names a minority of 210 measured clips):
+
+- `clipped`: at least 0.1 % of the samples stand at the limit of the recording.
+- `no_voice`: fewer than 5 voiced frames, so no pitch. `little_voice`: less than 0.5 s of voice.
+- `octave_jumps`: more than 2 % of the steps between voiced frames exceed 6 st, before the repair.
+- `pitch_at_limit`: more than 5 % of the voiced frames lie within 5 % of pitch floor or ceiling.
 """
 
 from __future__ import annotations
@@ -15,8 +23,9 @@ from typing import Any, TypeGuard
 
 from subtext.errors import Problem
 
-SCHEMA = "subtext.prosody/1"
-EXTRACTOR = "subtext.prosody.features/1"
+SCHEMA = "subtext.prosody/2"
+EXTRACTOR = f"{SCHEMA} tracks"  # records from stored tracks; measure.py names Praat's version
+QUALITY_FLAGS = ("clipped", "little_voice", "no_voice", "octave_jumps", "pitch_at_limit")
 MIN_SLICES, MAX_SLICES = 8, 12
 _CONTOUR_LIMIT_ST = 60.0
 
@@ -38,20 +47,29 @@ FIELDS: dict[str, FieldRule] = {
     "f0_sd_st": FieldRule(0, 60),
     "f0_range_st": FieldRule(0, 80),
     "voiced_fraction": FieldRule(0, 1, nullable=False),
-    "intensity_sd_db": FieldRule(0, 100),
-    "hnr_mean_db": FieldRule(-60, 100),
+    "intensity_sd_db": FieldRule(0, 400),
+    "hnr_mean_db": FieldRule(-200, 200),
     "pause_count": FieldRule(0, 10_000, nullable=False, integer=True),
     "pause_longest_s": FieldRule(0, 3600, nullable=False),
     "pause_total_s": FieldRule(0, 3600, nullable=False, required=False),
+    "pause_longest_at": FieldRule(0, 1, required=False),
     "voiced_s": FieldRule(0, 3600, nullable=False, required=False),
     "f0_slope_st_per_s": FieldRule(-2000, 2000, required=False),
     "f0_final_slope_st_per_s": FieldRule(-2000, 2000, required=False),
+    "f0_final_move_st": FieldRule(-120, 120, required=False),
+    "intensity_range_db": FieldRule(0, 800, required=False),
+    "n_syllables": FieldRule(0, 100_000, required=False, integer=True),
+    "speech_rate_syllables_per_s": FieldRule(0, 100, required=False),
+    "articulation_rate_syllables_per_s": FieldRule(0, 100, required=False),
+    "jitter_local": FieldRule(0, 1, required=False),
+    "shimmer_local": FieldRule(0, 2, required=False),
     "f0_edge_fraction": FieldRule(0, 1, required=False),
     "octave_jump_fraction": FieldRule(0, 1, required=False),
     "octave_fix_fraction": FieldRule(0, 1, required=False),
     "short_run_fraction": FieldRule(0, 1, required=False),
+    "clipped_fraction": FieldRule(0, 1, required=False),
 }
-_KNOWN = (*FIELDS, "contour_st")
+_KNOWN = (*FIELDS, "contour_st", "quality")
 
 
 def record_problems(where: str, record: Mapping[str, Any]) -> Iterator[Problem]:
@@ -70,6 +88,8 @@ def record_problems(where: str, record: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _contour_problems(where, record["contour_st"])
     else:
         yield _missing(where, "contour_st", nullable=False)
+    if "quality" in record:
+        yield from _quality_problems(where, record["quality"])
     yield from _agreement_problems(where, record)
 
 
@@ -79,7 +99,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _missing(where: str, name: str, nullable: bool) -> Problem:
-    remedy = "Measure it again with `subtext prosody from-tracks`"
+    remedy = "Measure it again: `python -m flows.data_flow` or `subtext prosody from-tracks`"
     remedy += ", or write null where it could not be measured." if nullable else "."
     return Problem(where, name, None, "is missing", remedy)
 
@@ -110,6 +130,15 @@ def _contour_problems(where: str, contour: Any) -> Iterator[Problem]:
     for index, value in enumerate(contour):
         rule = FieldRule(-_CONTOUR_LIMIT_ST, _CONTOUR_LIMIT_ST)
         yield from _number_problems(where, f"contour_st[{index}]", value, rule)
+
+
+def _quality_problems(where: str, quality: Any) -> Iterator[Problem]:
+    if not isinstance(quality, list) or any(flag not in QUALITY_FLAGS for flag in quality):
+        remedy = f"Possible flags: {', '.join(QUALITY_FLAGS)}."
+        yield Problem(where, "quality", quality, "is not a list of known flags", remedy)
+    elif quality != sorted(set(quality)):
+        remedy = "Write each flag once, in alphabetical order."
+        yield Problem(where, "quality", quality, "is not sorted", remedy)
 
 
 def _agreement_problems(where: str, record: Mapping[str, Any]) -> Iterator[Problem]:

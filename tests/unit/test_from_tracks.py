@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from subtext import strict_json
 from subtext.data.scenarios import load_scenarios
 from subtext.errors import DataError, Problem
 from subtext.prosody.features import EXTRACTOR, SCHEMA
-from subtext.prosody.from_tracks import records_from_npz
+from subtext.prosody.from_tracks import read_utterances, records_from_npz
 
 MUSTARD = Path(__file__).resolve().parents[3] / "shared" / "mustard"
 DETAIL = {"duration_s": 1.0, "pitch_floor_hz": 75.0, "pitch_ceiling_hz": 600.0}
@@ -63,6 +64,55 @@ def test_the_content_is_a_prosody_file_that_loads(npz: Path, tmp_path: Path) -> 
 
 def test_the_bytes_are_the_same_each_time(npz: Path) -> None:
     assert strict_json.dumps(records_from_npz(npz)) == strict_json.dumps(records_from_npz(npz))
+
+
+def test_transcripts_give_the_rates(npz: Path) -> None:
+    plain = records_from_npz(npz)["clips"]
+    told = records_from_npz(npz, {"1_100": "Oh, sure.", "1_107": "No.", "1_1": "elsewhere"})[
+        "clips"
+    ]
+    assert [plain[clip_id]["n_syllables"] for clip_id in plain] == [None, None]
+    assert [told[clip_id]["n_syllables"] for clip_id in told] == [2, 1]
+    assert told["1_100"]["speech_rate_syllables_per_s"] == pytest.approx(2 / 0.9, abs=1e-4)
+
+
+def test_a_clip_without_a_transcript_is_named(npz: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        records_from_npz(npz, {"1_100": "Oh, sure."})
+    (problem,) = caught.value.problems
+    assert (problem.where, problem.field) == ("tracks.npz, clip 1_107", "utterance")
+
+
+def test_transcripts_are_read_from_a_file_of_clips(tmp_path: Path) -> None:
+    root = write_corpus(tmp_path)
+    utterances = read_utterances(root / "sarcasm_data.json")
+    scenarios = load_scenarios(root)
+    assert utterances == {clip_id: scenarios[clip_id]["utterance"] for clip_id in scenarios}
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        (None, "file"),
+        ("[]", "file"),
+        ("{", "file"),
+        ('{"1_100": {"speaker": "X"}}', "utterance"),
+        ('{"1_100": {"utterance": 3}}', "utterance"),
+        ('{"1_100": "Oh, sure."}', "utterance"),
+    ],
+    ids=["missing", "a list", "cut", "no utterance", "a number", "a clip that is text"],
+)
+def test_a_file_of_clips_without_transcripts_is_refused(
+    tmp_path: Path, text: str | None, field: str
+) -> None:
+    path = tmp_path / "sarcasm_data.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_utterances(path)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert problem.remedy
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -153,7 +203,13 @@ def test_every_bad_clip_is_named_at_once(npz: Path) -> None:
 
 @pytest.fixture(scope="module")
 def real() -> dict[str, dict[str, Any]]:
-    clips: dict[str, dict[str, Any]] = records_from_npz(MUSTARD / "tracks_210.npz")["clips"]
+    utterances = read_utterances(MUSTARD / "sarcasm_data.json")
+    content = records_from_npz(MUSTARD / "tracks_210.npz", utterances)
+    clips: dict[str, dict[str, Any]] = content["clips"]
+    # The independent script measures whole clips, the records the span of speech.
+    for record in clips.values():
+        record["voiced_of_clip"] = record["voiced_s"] / record["duration_s"]
+        record["syllables_per_clip_s"] = record["n_syllables"] / record["duration_s"]
     return clips
 
 
@@ -178,10 +234,22 @@ def columns(
         ("f0_median_hz", "f0_median_hz", 0.99),
         ("f0_sd_st", "f0_sd_st", 0.98),
         ("f0_range_st", "f0_p95_p5_st", 0.98),
-        ("f0_slope_st_per_s", "f0_slope_st_per_s", 0.97),
+        ("f0_slope_st_per_s", "f0_slope_st_per_s", 0.98),
+        ("voiced_of_clip", "voiced_fraction", 0.99),
         ("voiced_fraction", "voiced_fraction", 0.93),
+        ("syllables_per_clip_s", "syllables_per_s", 0.999),
+        ("speech_rate_syllables_per_s", "syllables_per_s", 0.97),
     ],
-    ids=["median", "SD after repair", "range after repair", "slope", "voiced share of the span"],
+    ids=[
+        "median",
+        "SD after repair",
+        "range after repair",
+        "slope",
+        "voiced share of the clip",
+        "voiced share of the span: silence at the ends left out",
+        "syllables a second of the clip",
+        "syllables a second of the span",
+    ],
 )
 def test_real_features_agree_with_the_independent_script(
     real: dict[str, Any], reference: dict[str, Any], name: str, column: str, at_least: float
@@ -209,6 +277,24 @@ def test_hnr_at_voiced_frames_rates_the_voice_not_the_background(real: dict[str,
     assert np.median([record["hnr_mean_db"] for record in real.values()]) == pytest.approx(
         8.9, abs=0.1
     )
+
+
+@needs_mustard
+def test_background_is_why_intensity_sd_is_another_figure_than_the_scripts(
+    real: dict[str, Any], reference: dict[str, Any]
+) -> None:
+    """Over all frames, as the script takes it, the SD from the same tracks is the script's."""
+    with np.load(MUSTARD / "tracks_210.npz") as stored:
+        over_all = [np.std(stored[f"{clip_id}/intensity_db"].astype(float)) for clip_id in real]
+    mine, theirs = columns(real, reference, "intensity_sd_db", "intensity_sd_db")
+    np.testing.assert_allclose(over_all, theirs, rtol=5e-4)
+    assert np.corrcoef(mine, theirs)[0, 1] < 0.6
+
+
+@needs_mustard
+def test_flags_name_a_minority_of_the_real_clips(real: dict[str, Any]) -> None:
+    flags = Counter(flag for record in real.values() for flag in record["quality"])
+    assert flags == {"pitch_at_limit": 19, "octave_jumps": 9, "little_voice": 5}
 
 
 @needs_mustard

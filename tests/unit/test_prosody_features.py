@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from subtext import strict_json
 from subtext.errors import DataError
 from subtext.prosody.features import EXTRACTOR, SCHEMA, Tracks, record_from_tracks
-from subtext.prosody.schema import record_problems
+from subtext.prosody.schema import FIELDS, QUALITY_FLAGS, record_problems
+from subtext.prosody.span import speech_span
 
 N = 200
 STEP_S = 0.01
@@ -49,6 +51,7 @@ def test_a_steady_voice() -> None:
         "f0_range_st": 0.0,
         "f0_slope_st_per_s": 0.0,
         "f0_final_slope_st_per_s": 0.0,
+        "f0_final_move_st": 0.0,
         "f0_edge_fraction": 0.0,
         "octave_jump_fraction": 0.0,
         "octave_fix_fraction": 0.0,
@@ -56,17 +59,28 @@ def test_a_steady_voice() -> None:
         "voiced_s": 2.0,
         "voiced_fraction": 1.0,
         "intensity_sd_db": 0.0,
+        "intensity_range_db": 0.0,
         "hnr_mean_db": 12.0,
+        "jitter_local": None,
+        "shimmer_local": None,
+        "clipped_fraction": None,
         "pause_count": 0,
         "pause_longest_s": 0.0,
+        "pause_longest_at": None,
         "pause_total_s": 0.0,
+        "n_syllables": None,
+        "speech_rate_syllables_per_s": None,
+        "articulation_rate_syllables_per_s": None,
         "contour_st": [0.0] * 10,
+        "quality": [],
     }
 
 
-def test_a_record_keeps_its_own_schema() -> None:
-    assert not list(record_problems("tracks", record_from_tracks(tracks())))
-    assert (SCHEMA, EXTRACTOR) == ("subtext.prosody/1", "subtext.prosody.features/1")
+def test_a_record_keeps_its_own_schema_and_holds_every_field() -> None:
+    record = record_from_tracks(tracks())
+    assert not list(record_problems("tracks", record))
+    assert record.keys() == {*FIELDS, "contour_st", "quality"}
+    assert (SCHEMA, EXTRACTOR) == ("subtext.prosody/2", "subtext.prosody/2 tracks")
 
 
 @pytest.mark.parametrize("st_per_s", [-6.0, 4.0])
@@ -85,6 +99,17 @@ def test_the_final_slope_sees_the_last_half_second_only() -> None:
     record = record_from_tracks(tracks(f0_hz))
     assert record["f0_final_slope_st_per_s"] == pytest.approx(-8.0, abs=0.3)
     assert abs(record["f0_slope_st_per_s"]) < 2
+    assert record["f0_final_move_st"] == pytest.approx(-8.0 * 0.5, abs=0.15)
+
+
+def test_a_short_end_moves_less_than_its_slope_over_half_a_second() -> None:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[:100] = 200.0
+    f0_hz[190:] = 200.0 * 2.0 ** (20.0 * STEP_S * np.arange(10) / 12)
+    record = record_from_tracks(tracks(f0_hz))
+    slope = record["f0_final_slope_st_per_s"]
+    assert slope > 15
+    assert record["f0_final_move_st"] == pytest.approx(slope * 0.09, abs=1e-3)
 
 
 def test_the_range_is_p95_minus_p5_not_the_extremes() -> None:
@@ -148,6 +173,124 @@ def test_an_inner_silence_of_150_ms_is_a_pause(frames: int, count: int, longest_
     assert record["pause_total_s"] == longest_s
 
 
+@pytest.mark.parametrize(
+    ("pauses", "at"),
+    [
+        ([(80, 120)], 0.5),
+        ([(20, 40), (150, 190)], 0.85),
+        ([(20, 40), (150, 170)], 0.15),
+    ],
+    ids=["in the middle", "the longer, late one", "the first of two equals"],
+)
+def test_where_the_longest_pause_is(pauses: list[tuple[int, int]], at: float) -> None:
+    intensity_db = np.full(N, 70.0)
+    for start, stop in pauses:
+        intensity_db[start:stop] = 30.0
+    record = record_from_tracks(tracks(intensity_db=intensity_db))
+    assert record["pause_longest_at"] == at
+
+
+def test_the_span_and_its_pauses_are_in_seconds() -> None:
+    intensity_db = np.full(N, 20.0)
+    intensity_db[50:150] = 70.0
+    intensity_db[80:100] = 30.0
+    span = speech_span(intensity_db, 0.005, STEP_S)
+    assert (span.start_s, span.stop_s) == pytest.approx((0.5, 1.5))
+    assert span.pauses_s == (pytest.approx((0.8, 1.0)),)
+
+
+def test_rates_are_syllables_a_second_of_the_span_with_and_without_pauses() -> None:
+    intensity_db = np.full(N, 20.0)
+    intensity_db[:150] = 70.0
+    intensity_db[50:100] = 30.0
+    record = record_from_tracks(tracks(intensity_db=intensity_db), "c", "Oh, wonderful news.")
+    assert record["n_syllables"] == 5
+    assert record["speech_rate_syllables_per_s"] == pytest.approx(5 / 1.5, abs=1e-4)
+    assert record["articulation_rate_syllables_per_s"] == pytest.approx(5 / 1.0, abs=1e-4)
+
+
+def test_a_line_without_a_word_has_a_rate_of_0() -> None:
+    record = record_from_tracks(tracks(), "c", "...")
+    assert (record["n_syllables"], record["speech_rate_syllables_per_s"]) == (0, 0.0)
+
+
+def test_a_transcript_that_nobody_can_say_in_the_time_is_refused() -> None:
+    with pytest.raises(DataError, match=r"has 101 syllables for 2\.00 s of speech") as caught:
+        record_from_tracks(tracks(), "clip 1_60", "no " * 101)
+    assert (caught.value.problems[0].where, caught.value.problems[0].field) == (
+        "clip 1_60",
+        "utterance",
+    )
+
+
+def test_the_intensity_range_is_p95_minus_p5_at_voiced_frames() -> None:
+    f0_hz = np.full(N, 200.0)
+    f0_hz[:20] = np.nan
+    intensity_db = np.linspace(60.0, 80.0, N)
+    intensity_db[:20] = 100.0
+    record = record_from_tracks(tracks(f0_hz, intensity_db))
+    assert record["intensity_range_db"] == pytest.approx(0.9 * 179 * 20 / 199, abs=1e-3)
+
+
+@pytest.mark.parametrize(("frames", "measured"), [(49, False), (50, True)])
+def test_jitter_and_shimmer_need_half_a_second_of_voice(frames: int, measured: bool) -> None:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[:frames] = 200.0
+    record = record_from_tracks(tracks(f0_hz, jitter_local=0.01, shimmer_local=0.05))
+    expected = (0.01, 0.05) if measured else (None, None)
+    assert (record["jitter_local"], record["shimmer_local"]) == expected
+
+
+def _voiced(frames: int) -> np.ndarray:
+    f0_hz = np.full(N, np.nan)
+    f0_hz[:frames] = 200.0
+    return f0_hz
+
+
+def _jumpy(jumps: int) -> np.ndarray:
+    f0_hz = np.full(N, 200.0)
+    for start in range(10, 10 + 20 * jumps // 2, 20):
+        f0_hz[start : start + 4] = 400.0
+    return f0_hz
+
+
+FLAGS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("0.1 % of the samples clipped", {"clipped_fraction": 0.001}, ["clipped"]),
+    ("fewer clipped", {"clipped_fraction": 0.0009}, []),
+    ("4 voiced frames are no pitch", {"f0_hz": _voiced(4)}, ["no_voice"]),
+    ("50 ms of voice", {"f0_hz": _voiced(5)}, ["little_voice"]),
+    ("0.49 s of voice", {"f0_hz": _voiced(49)}, ["little_voice"]),
+    ("0.5 s of voice", {"f0_hz": _voiced(50)}, []),
+    ("2 jumps in 199 steps", {"f0_hz": _jumpy(2)}, []),
+    ("4 jumps in 199 steps", {"f0_hz": _jumpy(4)}, ["octave_jumps"]),
+    ("all at the floor", {"pitch_floor_hz": 195.0}, ["pitch_at_limit"]),
+    (
+        "two at once",
+        {"clipped_fraction": 0.2, "f0_hz": _voiced(20), "pitch_ceiling_hz": 205.0},
+        ["clipped", "little_voice", "pitch_at_limit"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"), [case[1:] for case in FLAGS], ids=[case[0] for case in FLAGS]
+)
+def test_quality_flags(changes: dict[str, Any], flags: list[str]) -> None:
+    record = record_from_tracks(tracks(**changes))
+    assert record["quality"] == flags
+    assert set(flags) <= set(QUALITY_FLAGS)
+
+
+@pytest.mark.parametrize(
+    "quality",
+    ["clipped", ["noisy"], ["no_voice", "clipped"], ["clipped", "clipped"], [["clipped"]], None],
+    ids=["text", "unknown flag", "unsorted", "twice", "nested", "null"],
+)
+def test_a_record_with_other_flags_has_a_problem(quality: Any) -> None:
+    record = {**record_from_tracks(tracks()), "quality": quality}
+    assert [problem.field for problem in record_problems("c", record)] == ["quality"]
+
+
 def test_25_db_below_p95_is_still_speech() -> None:
     intensity_db = np.full(N, 70.0)
     intensity_db[80:120] = 45.0
@@ -199,9 +342,10 @@ def test_tracks_are_aligned_by_time_not_by_index() -> None:
 def test_nothing_voiced_is_null_never_zero() -> None:
     record = record_from_tracks(tracks(np.full(N, np.nan)))
     pitch = [name for name in record if name.startswith("f0_")]
-    assert len(pitch) == 6
+    assert len(pitch) == 7
     nulls = [*pitch, "octave_jump_fraction", "octave_fix_fraction", "short_run_fraction"]
-    assert [record[name] for name in (*nulls, "hnr_mean_db", "intensity_sd_db")] == [None] * 11
+    assert [record[name] for name in (*nulls, "hnr_mean_db", "intensity_sd_db")] == [None] * 12
+    assert record["intensity_range_db"] is None
     assert record["contour_st"] == [None] * 10
     assert (record["voiced_fraction"], record["voiced_s"]) == (0.0, 0.0)
     assert not list(record_problems("tracks", record))
@@ -226,6 +370,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("infinite F0", {"f0_hz": np.array([np.inf])}, "f0_hz[0]"),
     ("intensity NaN", {"intensity_db": np.array([70.0, np.nan])}, "intensity_db[1]"),
     ("intensity of digital silence", {"intensity_db": np.array([-np.inf])}, "intensity_db[0]"),
+    ("intensity of no instrument", {"intensity_db": np.array([70.0, 1e300])}, "intensity_db[1]"),
+    ("F0 of a radio", {"f0_hz": np.array([200.0, 1e308])}, "f0_hz[1]"),
+    ("jitter NaN", {"jitter_local": math.nan}, "jitter_local"),
+    ("shimmer infinite", {"shimmer_local": math.inf}, "shimmer_local"),
+    ("negative clipping", {"clipped_fraction": -0.1}, "clipped_fraction"),
+    ("more clipped than there is", {"clipped_fraction": 1.5}, "clipped_fraction"),
+    ("a pitch no throat has", {"f0_hz": np.full(N, 1e-3)}, "f0_median_hz"),
     ("infinite HNR", {"hnr_db": np.array([1.0, np.inf])}, "hnr_db[1]"),
     ("two starts", {"start_s": np.array([0.0, 0.0])}, "start_s"),
     ("start NaN", {"start_s": np.array([0.0, np.nan, 0.0])}, "start_s"),
@@ -233,6 +384,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("no duration", {"duration_s": 0.0}, "duration_s"),
     ("duration NaN", {"duration_s": math.nan}, "duration_s"),
     ("step of 0", {"step_s": 0.0}, "step_s"),
+    ("step of a nanosecond", {"step_s": 1e-9}, "step_s"),
     ("floor above ceiling", {"pitch_floor_hz": 700.0}, "pitch_floor_hz"),
     ("track longer than the clip", {"duration_s": 1.0}, "f0_hz"),
 ]
@@ -256,9 +408,14 @@ def test_every_problem_is_gathered() -> None:
     assert [p.field for p in caught.value.problems] == ["f0_hz[0]", "intensity_db[0]", "duration_s"]
 
 
-F0 = st.lists(st.just(math.nan) | st.floats(75, 600), min_size=1, max_size=120)
-LEVELS = st.lists(st.floats(-50, 100), min_size=1, max_size=120)
-RATIOS = st.lists(st.just(math.nan) | st.floats(-20, 40), min_size=1, max_size=120)
+def track(values: st.SearchStrategy[float], max_size: int = 120) -> st.SearchStrategy[list[float]]:
+    return st.lists(values, max_size=max_size)
+
+
+NOTHING = st.just(math.nan)
+F0 = track(NOTHING | st.floats(75, 600)).filter(len)
+LEVELS = track(st.floats(-50, 100)).filter(len)
+RATIOS = track(NOTHING | st.floats(-20, 40)).filter(len)
 
 
 @given(F0, LEVELS, RATIOS)
@@ -269,6 +426,64 @@ def test_any_valid_tracks_give_a_valid_strict_json_record_twice_the_same(
     record = record_from_tracks(made)
     assert not list(record_problems("tracks", record))
     assert json.dumps(record, allow_nan=False) == json.dumps(record_from_tracks(made))
+
+
+ANY_FLOAT = st.floats()
+ANY_TRACK = track(ANY_FLOAT).map(np.array) | st.just(np.full(50, math.nan))
+# The usual and the unusual of every field; one example has at most two unusual fields.
+USUAL: dict[str, st.SearchStrategy[Any]] = {
+    "f0_hz": F0.map(np.array),
+    "intensity_db": LEVELS.map(np.array),
+    "hnr_db": RATIOS.map(np.array),
+    "start_s": st.just(np.array([0.005, 0.045, 0.015])),
+    "duration_s": st.floats(1.3, 20),
+    "pitch_floor_hz": st.floats(60, 100),
+    "pitch_ceiling_hz": st.floats(300, 700),
+    "step_s": st.just(0.01),
+    "jitter_local": st.none() | st.floats(0, 0.2),
+    "shimmer_local": st.none() | st.floats(0, 0.5),
+    "clipped_fraction": st.none() | st.floats(0, 1),
+}
+UNUSUAL = {
+    name: ANY_TRACK if name in ("f0_hz", "intensity_db", "hnr_db", "start_s") else ANY_FLOAT
+    for name in USUAL
+} | {"duration_s": st.sampled_from([0.0, 0.005, 0.02, 600.0, 3600.0]) | ANY_FLOAT}
+
+
+@given(st.data(), st.sets(st.sampled_from(sorted(USUAL)), max_size=2), st.none() | st.text())
+def test_any_tracks_give_a_valid_record_or_an_error_that_names_the_field(
+    data: st.DataObject, unusual: set[str], utterance: str | None
+) -> None:
+    fields = {
+        name: data.draw((UNUSUAL if name in unusual else USUAL)[name], label=name) for name in USUAL
+    }
+    try:
+        record = record_from_tracks(Tracks(**fields), "clip", utterance)
+    except DataError as error:
+        assert all(problem.field and problem.remedy for problem in error.problems)
+        assert unusual or {problem.field for problem in error.problems} == {"utterance"}
+    else:
+        assert not list(record_problems("clip", record))
+        strict_json.dumps(record)
+
+
+@pytest.mark.parametrize("voice", ["all unvoiced", "all voiced", "mixed"])
+def test_ten_minutes_are_measured(voice: str) -> None:
+    n = 60_000
+    rng = np.random.default_rng(0)
+    f0_hz = 200.0 * 2.0 ** (rng.normal(0, 2, n) / 12)
+    unvoiced_share = {"all unvoiced": 1.0, "all voiced": 0.0, "mixed": 0.5}[voice]
+    f0_hz[rng.random(n) < unvoiced_share] = np.nan
+    made = tracks(f0_hz, rng.normal(60, 8, n), np.full(n, 9.0), duration_s=600.0)
+    record = record_from_tracks(made, "clip", "one line")
+    assert record["duration_s"] == 600.0
+    strict_json.dumps(record)
+
+
+@pytest.mark.parametrize("f0_hz", [math.nan, 200.0])
+def test_one_frame_is_measured(f0_hz: float) -> None:
+    record = record_from_tracks(tracks([f0_hz], [70.0], [12.0], duration_s=0.02))
+    assert (record["f0_median_hz"], record["quality"]) == (None, ["no_voice"])
 
 
 @given(st.floats(-30, 30), st.floats(0.7, 1.4))
