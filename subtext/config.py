@@ -7,6 +7,7 @@ says". Secrets are never configuration: `HF_TOKEN` comes from the environment.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -50,8 +51,25 @@ class DataConfig(_Section):
         description="Folder that holds sarcasm_data.json. Empty: $SUBTEXT_DATA_ROOT, "
         "else data/mustard.",
     )
-    eval_ratio: float = Field(0.2, gt=0, lt=1, description="Share of the clips held out (0..1).")
-    split_seed: Seed = Field(42, description="Seed of the split.")
+    split: Literal["random", "stratified", "scene", "speaker", "show", "official"] = Field(
+        "random",
+        description="random: the seed's; stratified: labels in proportion; scene, speaker: whole "
+        "scenes, whole speakers held out; show: those of test_shows; official: MUStARD's fold.",
+    )
+    eval_ratio: float = Field(
+        0.2, gt=0, lt=1,
+        description="Share of the clips held out (0..1); show and official have their own.",
+    )  # fmt: skip
+    split_seed: Seed = Field(42, description="Seed of the split; show and official have none.")
+    test_shows: tuple[str, ...] = Field(
+        ("FRIENDS",),
+        min_length=1,
+        description="Shows held out by split=show, as a list; the default is MUStARD's protocol.",
+    )
+    fold: int = Field(
+        -1, ge=-1, le=4, strict=True,
+        description="Fold that split=official holds out, 0..4; -1: none, for the other splits.",
+    )  # fmt: skip
     n_train_rows: int = Field(600, ge=1, description="Prompt rows in the training set.")
     dataset_seed: Seed = Field(0, description="Seed of the row order.")
     pivot_oversample: int = Field(2, ge=1, description="Weight of a Pivot clip; 1: as others.")
@@ -258,7 +276,32 @@ class RunConfig(_Section):
         return self
 
 
+_SPLITS_USING = {
+    "eval_ratio": ("random", "stratified", "scene", "speaker"),
+    "split_seed": ("random", "stratified", "scene", "speaker"),
+    "test_shows": ("show",),
+    "fold": ("official",),
+}
+
+
+def _split_problems(data: DataConfig) -> Iterable[Problem]:
+    for name, splits in _SPLITS_USING.items():
+        value, default = getattr(data, name), DataConfig.model_fields[name].default
+        if data.split not in splits and value != default:
+            yield Problem(
+                "configuration", f"data.{name}", value, f"has no effect on data.split={data.split}",
+                f"Leave it at {json.dumps(default)}, or set data.split to "
+                f"{' or '.join(splits)}.",
+            )  # fmt: skip
+    if data.split == "official" and data.fold < 0:
+        yield Problem(
+            "configuration", "data.fold", data.fold,
+            "names no fold, and data.split=official holds one out", "Set it to 0, 1, 2, 3 or 4.",
+        )  # fmt: skip
+
+
 def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
+    yield from _split_problems(config.data)
     training, grpo, model = config.training, config.grpo, config.model
     batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
     if batch % grpo.num_generations:

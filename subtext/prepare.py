@@ -13,13 +13,15 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
-from subtext.data.scenarios import corpus_name, data_digest, load_scenarios
-from subtext.data.splits import judging_order, select_clips, split_clip_ids
-from subtext.errors import ConfigError, DataError, Problem
+from subtext.data.scenarios import corpus_name, data_digest, load_scenarios, resolve_data_root
+from subtext.data.splits import check_labels, divide, judging_order, select_clips
+from subtext.errors import ConfigError, Problem
+from subtext.evaluation.leaks import leak_report, leak_warnings
 from subtext.paths import project_root
 from subtext.policy.base_model import check_base
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.profiles import resolve
+from subtext.prosody.reference import Reference
 from subtext.run_dir import RunDir
 
 logger = logging.getLogger(__name__)
@@ -34,11 +36,19 @@ def check_run(
 
     Raises ConfigError, DataError or MachineError.
     """
+    config, _, split = _check(profile, overrides)
+    return config, split
+
+
+def _check(
+    profile: str, overrides: Mapping[str, Any] | None
+) -> tuple[RunConfig, Scenarios, dict[str, Any]]:
     config = resolve(profile, overrides)
     choose_precision(machine_facts(config.model.device), config.model)
     check_base(config.model)
     _check_runs_dir(config)
-    return config, make_split(load_scenarios(config.data.root), config)
+    scenarios = load_scenarios(config.data.root)
+    return config, scenarios, make_split(scenarios, config)
 
 
 def _check_runs_dir(config: RunConfig) -> None:
@@ -63,12 +73,13 @@ def check_new(config: RunConfig) -> None:
 def prepare_run(
     profile: str, overrides: Mapping[str, Any] | None, *, default_run_id: str
 ) -> RunDir:
-    """Check everything, write `config.json` and `split.json`, and return the run directory.
+    """Check everything and return the run, with its configuration and what follows from its split:
+    who trains, what the prosody words stand for, and what the split leaks.
 
     `default_run_id` also says whose run it is. Raises what `check_run` raises, and ConfigError when
     the directory belongs to another run.
     """
-    config, split = check_run(profile, overrides)
+    config, scenarios, split = _check(profile, overrides)
     run = run_directory(config, default_run_id)
     content = {
         "profile": str(profile),
@@ -79,11 +90,25 @@ def prepare_run(
     run.create()
     strict_json.write(run.config, content)
     strict_json.write(run.split, split)
+    strict_json.write(run.prosody_reference, _reference(scenarios, split).record())
+    _write_leaks(run, scenarios, split)
     logger.info(
         "run %s: %d training clips, %d held out, %d to be judged",
         run.run_id, len(split["train"]), len(split["held_out"]), len(split["judged"]),
     )  # fmt: skip
     return run
+
+
+def _reference(scenarios: Scenarios, split: dict[str, Any]) -> Reference:
+    whole_speakers_held_out = split["kind"] in ("speaker", "show")
+    return Reference.fit(scenarios, split["train"], with_speakers=not whole_speakers_held_out)
+
+
+def _write_leaks(run: RunDir, scenarios: Scenarios, split: dict[str, Any]) -> None:
+    report = leak_report(scenarios, split)
+    strict_json.write(run.leak_report, report)
+    for warning in leak_warnings(report):
+        logger.warning("%s", warning)
 
 
 def run_directory(config: RunConfig, default_run_id: str) -> RunDir:
@@ -93,23 +118,20 @@ def run_directory(config: RunConfig, default_run_id: str) -> RunDir:
 
 
 def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
-    """Divide the clips and choose those that will be judged.
+    """Divide the clips as `data.split` says and choose those that will be judged.
 
     The split is of all clips; `data.require_prosody` filters both halves after it, so that who
-    is held out is the same in every profile. Raises DataError when a half is left empty, or
-    training with one label.
+    is held out is the same in every profile. What the kind of split makes no use of is null in
+    the record. Raises DataError when the clips can't be divided so, or a half is left empty or
+    with one label.
     """
     data, evaluation = config.data, config.evaluation
-    train, held_out = split_clip_ids(scenarios, data.eval_ratio, data.split_seed)
+    train, held_out = divide(scenarios, data, resolve_data_root(data.root))
     trained = select_clips(train, scenarios, data.require_prosody)
     judged = select_clips(held_out, scenarios, data.require_prosody)
-    labels = {scenarios[clip_id]["sarcasm"] for clip_id in trained}
-    if len(labels) == 1:
-        problem = Problem(
-            "training clips", "sarcasm", labels.pop(), f"is the label of all {len(trained)}",
-            "Train on clips of both labels.",
-        )  # fmt: skip
-        raise DataError("Nothing to tell apart", [problem])
+    check_labels("training", trained, scenarios, data.split)
+    check_labels("held-out", judged, scenarios, data.split)
+    drawn = data.split not in ("show", "official")
     order = judging_order(judged, scenarios, evaluation.clip_order)
     return {
         "train": trained,
@@ -117,8 +139,11 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
         "judged": order[: evaluation.n_eval_clips],
         "corpus": corpus_name(config.data.root),
         "data_digest": data_digest(scenarios),
-        "eval_ratio": data.eval_ratio,
-        "seed": data.split_seed,
+        "kind": data.split,
+        "eval_ratio": data.eval_ratio if drawn else None,
+        "seed": data.split_seed if drawn else None,
+        "test_shows": list(data.test_shows) if data.split == "show" else None,
+        "fold": data.fold if data.split == "official" else None,
     }
 
 

@@ -34,6 +34,16 @@ class RunDir:
         return self.path / "split.json"
 
     @property
+    def prosody_reference(self) -> Path:
+        """Thresholds and speakers' pitch, fitted on the training clips."""
+        return self.path / "prosody_reference.json"
+
+    @property
+    def leak_report(self) -> Path:
+        """What crosses the split, and what trivial predictors score on the held-out clips."""
+        return self.path / "leak_report.json"
+
+    @property
     def checkpoints(self) -> list[Path]:
         """TRL's own checkpoints, oldest first; for resuming, never published or tracked."""
         return sorted(self.path.glob("checkpoint-*"), key=lambda folder: int(folder.name[11:]))
@@ -106,6 +116,13 @@ class RunDir:
         except (OSError, ValueError) as error:
             raise unreadable(path, error) from error
         check_shape(path, value)
+        return value
+
+    def require(self, path: Path) -> Any:
+        """Return the JSON at `path`. Raises DataError also where there is no such file."""
+        value = self.read(path)
+        if value is None:
+            raise unreadable(path, FileNotFoundError(2, "there is no such file"))
         return value
 
 

@@ -49,15 +49,58 @@ class _Published(RootModel[dict[str, _Landed]]):
     pass
 
 
+class _Score(BaseModel):
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    auroc: float | None
+
+
+class _Overlap(BaseModel):
+    n_both_sides: int
+    n_held_out: int
+    held_out_share_known: float
+
+
+class _SceneExample(BaseModel):
+    clips: tuple[str, str]
+    line: str
+
+
+class _Scenes(BaseModel):
+    n_pairs_across: int
+    n_lines_across: int
+    examples: list[_SceneExample]
+
+
+class _LeakReport(BaseModel):
+    split: str
+    n_held_out: int
+    held_out_majority: float
+    scenes: _Scenes
+    speakers: _Overlap
+    shows: _Overlap
+    baselines: dict[str, _Score]
+
+
+class _Reference(BaseModel):
+    terciles: dict[str, tuple[float, float]]
+    speakers_hz: dict[str, float]
+    source: dict[str, str]
+
+
 _SHAPES: dict[str, type[BaseModel]] = {
     "metrics.json": _Metrics,
     "tracking.json": _Tracking,
     "published.json": _Published,
+    "leak_report.json": _LeakReport,
+    "prosody_reference.json": _Reference,
 }
 _REMEDIES = {
     "metrics.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
     "tracking.json": "Copy it back, or write run_id (of the run of that name in MLflow) and uri.",
     "published.json": "Delete it and run flows.publish_flow: what landed is not sent twice.",
+    "leak_report.json": "Copy it back from the MLflow run's artifacts, or delete it: the table of "
+    "leaks is then left out.",
     "config.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
 }
 _COPY = "Copy it back from the MLflow run's artifacts."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +21,7 @@ from subtext.paths import project_root
 from subtext.run_dir import RunDir
 from subtext.tracking.store import sqlite_path
 
+LEAK_COLUMNS = ("predictor", "accuracy", "95 %", "AUROC")
 PASS_COLUMNS = ("policy", "accuracy", "95 %", "well-formed", "reward", "clips", "prosody")
 _PASS_NAMES = {"base": "base", "warm": "warm-started", "trained": "trained"}
 
@@ -50,7 +51,17 @@ def render_summary(run: RunDir) -> Group:
         places.add_row(Text(what, style="bold"), Text(where, overflow="fold"))
     lines = [line for command in next_commands(run) for line in command.splitlines()]
     commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines]
-    return Group(results, Text(_reading_aid(run)), Text(), places, Text(), Text("Next:"), *commands)
+    parts = [results, Text(_reading_aid(run)), Text(), *_leaks(run), places, Text()]
+    return Group(*parts, Text("Next:"), *commands)
+
+
+def _leaks(run: RunDir) -> list[RenderableType]:
+    table = Table(title="What the split leaks, on all held-out clips", title_justify="left")
+    for column in LEAK_COLUMNS:
+        table.add_column(column, no_wrap=True)
+    for row in leak_rows(run):
+        table.add_row(*row)
+    return [table, Text(leak_sentence(run)), Text()] if table.row_count else []
 
 
 def _reading_aid(run: RunDir) -> str:
@@ -75,6 +86,23 @@ def pass_rows(run: RunDir) -> list[tuple[str, ...]]:
         raise DataError("Run not finished", [problem])
     passes = metrics["passes"]
     return [_pass_row(label, passes[key]) for key, label in _PASS_NAMES.items() if key in passes]
+
+
+def leak_rows(run: RunDir) -> list[tuple[str, ...]]:
+    """One row a trivial predictor, in LEAK_COLUMNS; none for a run without a leak report."""
+    report = run.read(run.leak_report, {"baselines": {}})
+    return [_leak_row(name, figures) for name, figures in report["baselines"].items()]
+
+
+def leak_sentence(run: RunDir) -> str:
+    """What is on both sides of the split, in one line. The run has a leak report."""
+    report = run.read(run.leak_report)
+    scenes, speakers, shows = report["scenes"], report["speakers"], report["shows"]
+    return (
+        f"Split {report['split']}: {scenes['n_pairs_across']} scene pairs across it; training "
+        f"knows the speaker of {speakers['held_out_share_known']:.0%} and the show of "
+        f"{shows['held_out_share_known']:.0%} of {report['n_held_out']} held-out clips."
+    )
 
 
 def place_rows(run: RunDir) -> list[tuple[str, str]]:
@@ -138,6 +166,12 @@ def _pass_row(label: str, figures: dict[str, Any]) -> tuple[str, ...]:
         str(figures["n_eval_clips"]),
         str(figures["n_with_prosody"]),
     )
+
+
+def _leak_row(name: str, figures: dict[str, Any]) -> tuple[str, ...]:
+    low, high = figures["accuracy_interval"]
+    auroc = "-" if figures["auroc"] is None else f"{figures['auroc']:.3f}"
+    return name, f"{figures['accuracy']:.3f}", f"{low:.2f}-{high:.2f}", auroc
 
 
 def _relative(path: Path) -> str:

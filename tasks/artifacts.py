@@ -21,7 +21,14 @@ from prefect.logging import get_run_logger
 
 from subtext.progress import Progress
 from subtext.run_dir import RunDir
-from subtext.summary import PASS_COLUMNS, pass_rows, place_rows
+from subtext.summary import (
+    LEAK_COLUMNS,
+    PASS_COLUMNS,
+    leak_rows,
+    leak_sentence,
+    pass_rows,
+    place_rows,
+)
 
 _LOGGED = ("reward", "accuracy", "loss")
 _LOG_LINES_A_STAGE = 20
@@ -84,6 +91,16 @@ def show_results(run: RunDir) -> None:
     def make() -> None:
         rows = [dict(zip(PASS_COLUMNS, row, strict=True)) for row in pass_rows(run)]
         create_table_artifact(rows, "results", f"Held-out clips of {run.run_id}")
+
+    quietly(make)
+
+
+def show_leaks(run: RunDir) -> None:
+    """Publish what the split leaks: trivial predictors on the held-out clips, and the overlap."""
+
+    def make() -> None:
+        rows = [dict(zip(LEAK_COLUMNS, row, strict=True)) for row in leak_rows(run)]
+        create_table_artifact(rows, "leaks", leak_sentence(run))
 
     quietly(make)
 

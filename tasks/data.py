@@ -14,6 +14,7 @@ from subtext.prepare import prepare_run
 from subtext.profiles import resolve
 from subtext.publishing.hub import check_access, require_token
 from subtext.tracking import check_reachable, tracking_uri
+from tasks.artifacts import show_leaks
 from tasks.hub_token import environment_with_token
 from tasks.library_log import library_log
 
@@ -31,6 +32,7 @@ def prepare(profile: str, overrides: BaseModel) -> str:
             overrides.model_dump(exclude_none=True),
             default_run_id=_default_run_id(profile),
         )
+    show_leaks(run)
     return str(run.path)
 
 

@@ -3,8 +3,8 @@
 - `sarcasm_data.json`: `{clip_id: {utterance, speaker, context, context_speakers, show, sarcasm}}`.
 - `prosody.json`, optional: `{"schema", "extractor", "clips": {clip_id: record}}`, records as in
   `subtext/prosody/schema.py`.
-- `pivot_set.json`, optional: `{"clips": {clip_id: {…}}}`; being a key is what makes a Pivot clip,
-  the object keeps scores and reasons. Other keys beside `clips` are free metadata.
+- `pivot_set.json`, optional: `{"clips": {clip_id: {…}}}`; being a key is what makes a Pivot clip.
+  One that `subtext data pivot` wrote must still fit the clips (`subtext/data/pivot_file.py`).
 
 Every problem in the three files is gathered into one DataError; no clip is ever left out.
 """
@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.json_files import read_json, shown_key
+from subtext.data.pivot_file import pivot_problems
 from subtext.errors import DataError, Problem
 from subtext.paths import project_root
+from subtext.prosody.reference import Reference
 from subtext.prosody.schema import SCHEMA, record_problems
 from subtext.run_dir import RunDir, load_config
 
@@ -55,8 +57,8 @@ def resolve_data_root(root: str = "") -> Path:
         return path
     problem = Problem(
         "data root", source, str(path), f"is no folder, so {CLIPS_FILE} is missing",
-        f"Put MUStARD's data/{CLIPS_FILE} there (github.com/soujanyaporia/MUStARD), or name a "
-        "folder that has it in data.root or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
+        "Fetch MUStARD (`subtext data fetch mustard`), or name a folder with clips in data.root "
+        "or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
     )  # fmt: skip
     raise DataError("No data", [problem])
 
@@ -70,10 +72,13 @@ def corpus_name(root: str = "") -> str:
 
 
 def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
-    """Return the clips of a prepared run. Raises DataError when they are no longer those."""
+    """Return the clips of a prepared run, their prosody described by the run's reference.
+
+    Raises DataError when they are no longer those that the run was prepared on.
+    """
     root = load_config(run).data.root
     scenarios = load_scenarios(root)
-    expected, found = run.read(run.split)["data_digest"], data_digest(scenarios)
+    expected, found = run.require(run.split)["data_digest"], data_digest(scenarios)
     if found != expected:
         problem = Problem(
             str(resolve_data_root(root)), "digest", found,
@@ -81,7 +86,12 @@ def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
             "Restore them, or start a new run.",
         )  # fmt: skip
         raise DataError("Data changed", [problem])
-    return scenarios
+    return load_reference(run).described_clips(scenarios)
+
+
+def load_reference(run: RunDir) -> Reference:
+    """Return what the run's prosody words stand for. Raises DataError where it is not on record."""
+    return Reference.of_record(run.require(run.prosody_reference))
 
 
 def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, Any]]:
@@ -93,8 +103,11 @@ def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, A
     root = resolve_data_root(str(data_root) if data_root is not None else "")
     problems: list[Problem] = []
     clips = _read_clips(root / CLIPS_FILE, problems)
-    prosody = _read_side_file(root / PROSODY_FILE, problems, with_schema=True)
-    pivot = _read_side_file(root / PIVOT_FILE, problems, with_schema=False)
+    prosody_file = _read_side_file(root / PROSODY_FILE, problems)
+    pivot_file = _read_side_file(root / PIVOT_FILE, problems)
+    prosody, pivot = prosody_file.get("clips", {}), pivot_file.get("clips", {})
+    if prosody_file:
+        problems += _schema_problems(PROSODY_FILE, prosody_file)
     for clip_id, record in prosody.items():
         where = _where(PROSODY_FILE, clip_id)
         problems += _entry_problems(where, clip_id, record, clips)
@@ -102,16 +115,18 @@ def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, A
             problems += record_problems(where, record)
     for clip_id, entry in pivot.items():
         problems += _entry_problems(_where(PIVOT_FILE, clip_id), clip_id, entry, clips)
+    measured = {
+        clip_id: {**clip, "prosody": prosody.get(clip_id)} for clip_id, clip in clips.items()
+    }
+    if pivot_file and not problems:
+        problems += pivot_problems(pivot_file, measured)
     if problems:
         raise DataError(f"Data in {root} refused", problems)
     logger.info(
         "%d clips from %s: %d with prosody, %d without (prosody: not available), %d in Pivot Set",
         len(clips), root, len(prosody), len(clips) - len(prosody), len(pivot),
     )  # fmt: skip
-    return {
-        clip_id: {**clip, "prosody": prosody.get(clip_id), "is_pivot": clip_id in pivot}
-        for clip_id, clip in clips.items()
-    }
+    return {clip_id: {**clip, "is_pivot": clip_id in pivot} for clip_id, clip in measured.items()}
 
 
 def data_digest(scenarios: Mapping[str, Mapping[str, Any]]) -> str:
@@ -142,9 +157,8 @@ def _read_clips(path: Path, problems: list[Problem]) -> dict[str, dict[str, Any]
     return {}
 
 
-def _read_side_file(
-    path: Path, problems: list[Problem], *, with_schema: bool
-) -> dict[str, dict[str, Any]]:
+def _read_side_file(path: Path, problems: list[Problem]) -> dict[str, Any]:
+    """Return the file's content, its `clips` a mapping; empty where there is none to read."""
     if not os.path.lexists(path):
         return {}
 
@@ -162,18 +176,13 @@ def _read_side_file(
         remedy = 'Write {"clips": {"<clip id>": {…}}}.'
         problems.append(Problem(path.name, "clips", found, "is no object keyed by clip id", remedy))
         return {}
-    if with_schema:
-        problems += _schema_problems(path.name, content)
-    return {
-        clip_id: dict(entry) if isinstance(entry, dict) else entry
-        for clip_id, entry in content["clips"].items()
-    }
+    return content
 
 
 def _schema_problems(where: str, content: Mapping[str, Any]) -> Iterator[Problem]:
     schema, extractor = content.get("schema"), content.get("extractor")
     if schema != SCHEMA:
-        remedy = f'Measure again with this version, or write "{SCHEMA}".'
+        remedy = f'Measure again: this version reads "{SCHEMA}".'
         yield Problem(where, "schema", schema, "is no known version", remedy)
     if not isinstance(extractor, str) or not extractor.strip():
         remedy = "Name what measured the records."

@@ -13,13 +13,14 @@ from subtext.data.masking import Cast
 from subtext.errors import ConfigError, DataError, Problem
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
+from subtext.prosody.reference import Reference
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ADAPTER_RECORD = "subtext.json"
-ADAPTER_SCHEMA = "subtext-adapter/1"
+ADAPTER_SCHEMA = "subtext-adapter/2"
 
 # Qwen3's template would open a thinking block of its own; other templates ignore the name.
 CHAT_TEMPLATE_OPTIONS = {"enable_thinking": False}
@@ -137,6 +138,7 @@ def save_adapter(
     base: BaseModel,
     precision: Precision,
     cast: Cast,
+    reference: Reference,
     config: RunConfig,
     folder: Path,
 ) -> None:
@@ -157,6 +159,7 @@ def save_adapter(
         "dtype": precision.dtype,
         "quantization": precision.quantization,
         "cast": cast.record(),
+        "prosody_reference": reference.record(),
         "prompt": config.prompt.model_dump(mode="json"),
         "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
     }

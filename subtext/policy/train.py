@@ -13,7 +13,7 @@ from typing import Any
 from subtext.config import RunConfig
 from subtext.data.dataset import dataset_rows
 from subtext.data.masking import Cast
-from subtext.data.scenarios import load_run_scenarios
+from subtext.data.scenarios import load_reference, load_run_scenarios
 from subtext.errors import ConfigError, Problem, TrainingError
 from subtext.policy import grpo
 from subtext.policy.base_model import resolve_base
@@ -56,7 +56,14 @@ def train_policy(
     check_prompt_lengths(tokenizer, run, scenarios, config)
     model = add_adapter(load_base(base, precision), config.lora, config.training.seed)
     save_to = functools.partial(
-        save_adapter, model, tokenizer, base, precision, Cast.of(scenarios), config
+        save_adapter,
+        model,
+        tokenizer,
+        base,
+        precision,
+        Cast.of(scenarios),
+        load_reference(run),
+        config,
     )
 
     started = time.monotonic()

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from subtext import strict_json
 from subtext.data.scenarios import resolve_data_root
 from subtext.errors import TrackingError
+from subtext.evaluation.leaks import leak_metrics
 from subtext.run_dir import RunDir
 from subtext.tracking.store import (
     check_reachable,
@@ -38,7 +39,8 @@ _PLAIN_SUFFIXES = (
 def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
     """Start the MLflow run of `run`, or resume the one it has, and return its id.
 
-    Logs the configuration as parameters and file, the dataset with its digest, and the split.
+    Logs the configuration as parameters and file, the dataset with its digest, the split (`split`,
+    `split_seed` and `data_digest` are tags too), and the leak report's figures as `leak/...`.
     `flow_run_id` and `name` are those of the flow run, kept as tags; the run is named after the
     run directory. A parameter that a resumed run changed goes to a tag `resumed.<name>`, since
     MLflow's parameters can't change. Raises MachineError or TrackingError.
@@ -53,6 +55,7 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
         "flow_run_name": name,
         "host": platform.node(),
         "pid": str(os.getpid()),
+        **_split_tags(run),
     }
     with mlflow_errors(f"start the run of {run.run_id}"):
         store = client(uri)
@@ -69,8 +72,10 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
         store.update_run(run_id, status="RUNNING")
         store.log_batch(run_id, tags=_tags(tags))
         store.log_inputs(run_id, [_dataset(run, recorded["config"]["data"]["root"])])
-        for path in (run.config, run.split):
-            store.log_artifact(run_id, str(path))
+        _log_leaks(store, found, run)
+        for path in (run.config, run.split, run.leak_report):
+            if path.exists():
+                store.log_artifact(run_id, str(path))
     return run_id
 
 
@@ -203,6 +208,24 @@ def _log_params(
     return {
         f"resumed.{key}": value for key, value in cut.items() if existing.get(key, value) != value
     }
+
+
+def _split_tags(run: RunDir) -> dict[str, str]:
+    split = run.read(run.split)
+    names = {"kind": "split", "seed": "split_seed", "fold": "split_fold"}
+    found = {tag: str(split[key]) for key, tag in names.items() if split.get(key) is not None}
+    return {**found, "data_digest": split["data_digest"]}
+
+
+def _log_leaks(store: Any, found: Any, run: RunDir) -> None:
+    """Log the leak report's figures, dated by the run's start: a resumed run adds nothing."""
+    from mlflow.entities import Metric
+
+    report = run.read(run.leak_report)
+    if report is not None:
+        started_ms = found.info.start_time
+        metrics = [Metric(key, value, started_ms, 0) for key, value in leak_metrics(report).items()]
+        store.log_batch(found.info.run_id, metrics=metrics, synchronous=True)
 
 
 def _tags(values: Mapping[str, str]) -> list[Any]:

@@ -23,6 +23,7 @@ from subtext.data.masking import Cast
 from subtext.errors import DataError
 from subtext.judge import Judge, clip_problems
 from subtext.profiles import resolve
+from subtext.prosody.reference import PUBLISHED
 from subtext.prosody.schema import record_problems
 from subtext.run_dir import RunDir
 
@@ -91,7 +92,7 @@ def save_untrained_adapter(run: RunDir, model: ModelConfig, overrides: dict[str,
     precision = choose_precision(machine_facts(), model)
     policy = add_adapter(load_base(base, precision), config.lora, seed=0)
     tokenizer = load_tokenizer(base)
-    save_adapter(policy, tokenizer, base, precision, Cast.of({}), config, run.adapter)
+    save_adapter(policy, tokenizer, base, precision, Cast.of({}), PUBLISHED, config, run.adapter)
 
 
 @pytest.fixture
@@ -225,7 +226,7 @@ class TestClips:
         assert clip_problems("clip 0", clip) == []
 
     def test_judge_names_every_bad_clip_before_it_judges(self) -> None:
-        judge = Judge(None, None, PromptConfig(), Cast.of({}), 8)
+        judge = Judge(None, None, PromptConfig(), Cast.of({}), PUBLISHED, 8)
         with pytest.raises(DataError) as caught:
             judge.judge([clip(), clip(utterance=""), clip(context="x")], batch_size=0)
         found = [(problem.where, problem.field) for problem in caught.value.problems]

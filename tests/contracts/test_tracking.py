@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from subtext import strict_json, tracking
 from subtext.errors import MachineError, TrackingError
+from subtext.evaluation.leaks import leak_report
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
 
@@ -68,7 +69,7 @@ def add_adapter(run: RunDir) -> None:
     base = {"source": "hub", "name": "me/base", "revision": "abc", "sha256": ""}
     strict_json.write(
         run.adapter / "subtext.json",
-        {"schema": "subtext-adapter/1", "base": base, "prompt": {}, "max_new_tokens": 8},
+        {"schema": "subtext-adapter/2", "base": base, "prompt": {}, "max_new_tokens": 8},
     )
     (run.adapter / "adapter_model.safetensors").write_bytes(b"weights")
     (run.adapter / "training_args.bin").write_bytes(SECRET)
@@ -275,6 +276,29 @@ class TestRun:
         record = strict_json.read(run.tracking)
         assert record["run_id"] == run_id
         assert record["uri"] == tracking.tracking_uri()
+
+    def test_split_and_leaks_are_logged_once(self, run: RunDir, store: mlflow.MlflowClient) -> None:
+        clips = {
+            f"1_{i}": {"utterance": "We all say this.", "context": [], "speaker": "AB"[i % 2],
+                       "show": "X", "sarcasm": i % 2 == 0, "prosody": None}
+            for i in range(8)
+        }  # fmt: skip
+        sides = {"train": list(clips)[:4], "held_out": list(clips)[4:]}
+        split = {**sides, "judged": sides["held_out"], "data_digest": DIGEST}
+        split |= {"kind": "official", "fold": 3, "seed": None}
+        strict_json.write(run.split, split)
+        strict_json.write(run.leak_report, leak_report(clips, split))
+        run_id = tracking.start_run(run, "flow-1", "calm-otter")
+        tracking.end_run(run, "FAILED")
+        assert tracking.start_run(run, "flow-2", "bold-heron") == run_id
+        found = store.get_run(run_id)
+        assert found.data.tags["split"] == "official"
+        assert found.data.tags["split_fold"] == "3"
+        assert "split_seed" not in found.data.tags
+        assert found.data.tags["data_digest"] == DIGEST
+        assert steps(store, run_id, "leak/scene_pairs_across") == [(0, 16.0)]
+        assert steps(store, run_id, "leak/speaker/accuracy") == [(0, 1.0)]
+        assert "leak_report.json" in {item.path for item in store.list_artifacts(run_id)}
 
     def test_second_start_resumes_the_same_run(
         self, run: RunDir, store: mlflow.MlflowClient

@@ -93,7 +93,9 @@ class TestWholeRun:
         names = {path.name for path in trained.run.path.iterdir()}
         assert names == {
             "adapter", "warm_adapter", "checkpoint-2", "checkpoint-3", "completions",
-            "config.json", "split.json", "log_history.json", "trainer_state.json",
+            "config.json", "split.json", "leak_report.json", "prosody_reference.json",
+            "log_history.json",
+            "trainer_state.json",
         }  # fmt: skip
         for adapter in (trained.run.adapter, trained.run.warm_adapter):
             assert {path.name for path in adapter.iterdir()} == {

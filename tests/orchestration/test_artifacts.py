@@ -3,10 +3,19 @@
 import pytest
 from prefect.logging import disable_run_logger
 
+from subtext import strict_json
+from subtext.evaluation.leaks import leak_report
 from subtext.progress import Progress
 from subtext.run_dir import RunDir
 from tasks import artifacts
-from tasks.artifacts import PrefectProgress, artifact_key, progress_line, show_places, show_results
+from tasks.artifacts import (
+    PrefectProgress,
+    artifact_key,
+    progress_line,
+    show_leaks,
+    show_places,
+    show_results,
+)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +75,7 @@ def test_a_server_that_is_down_does_not_end_the_work(monkeypatch, tmp_path):
             watch(Progress("grpo", step, 3))
         show_results(RunDir(tmp_path))
         show_places(RunDir(tmp_path))
+        show_leaks(RunDir(tmp_path))
     assert len(server.calls) >= 2
 
 
@@ -77,3 +87,23 @@ def test_few_updates_and_always_the_last(monkeypatch):
             watch(Progress("grpo", step, 1000))
     assert len(server.calls) < 20
     assert server.calls[-1][1]["progress"] == 100.0
+
+
+def test_the_leak_report_becomes_a_table(monkeypatch, tmp_path):
+    server = Server(monkeypatch, down=False)
+    run = RunDir(tmp_path)
+    clip = {"utterance": "Yes.", "context": [], "speaker": "A", "show": "X", "prosody": None}
+    clips = {f"1_{index}": {**clip, "sarcasm": index % 2 == 0} for index in range(8)}
+    split = {"kind": "random", "train": list(clips)[:4], "held_out": list(clips)[4:]}
+    strict_json.write(run.leak_report, leak_report(clips, {**split, "data_digest": ""}))
+    with disable_run_logger():
+        show_leaks(run)
+    ((rows, key, description), _) = server.calls[0]
+    assert key == "leaks"
+    assert {
+        "predictor": "speaker",
+        "accuracy": "0.500",
+        "95 %": "0.15-0.85",
+        "AUROC": "0.500",
+    } in rows
+    assert "100% of 4 held-out clips" in description

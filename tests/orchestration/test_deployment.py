@@ -157,7 +157,7 @@ def test_generated_corpus(deployed, worker, hub, tmp_path):
     check_everything_agrees(tmp_path, hub, overrides)
     assert "grpo 3/3" in said
     artifacts = deployed.cli("artifact", "ls")
-    for key in ("grpo-progress", "results", "places"):
+    for key in ("leaks", "grpo-progress", "results", "places"):
         assert key in artifacts
 
 

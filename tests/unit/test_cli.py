@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,14 @@ from subtext.config import RunConfig
 from subtext.errors import DataError
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
-from subtext.summary import find_run, next_commands, pass_rows, place_rows, render_summary
+from subtext.summary import (
+    find_run,
+    leak_rows,
+    next_commands,
+    pass_rows,
+    place_rows,
+    render_summary,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -29,6 +37,18 @@ FIGURES = {
     "mean_reward": 0.5,
     "n_eval_clips": 8,
     "n_with_prosody": 5,
+}
+LEAKS = {
+    "split": "official",
+    "n_held_out": 138,
+    "held_out_majority": 0.536,
+    "scenes": {"n_pairs_across": 12, "n_lines_across": 12, "examples": []},
+    "speakers": {"n_both_sides": 16, "n_held_out": 17, "held_out_share_known": 0.99},
+    "shows": {"n_both_sides": 4, "n_held_out": 4, "held_out_share_known": 1.0},
+    "baselines": {
+        "speaker": {"accuracy": 0.692, "accuracy_interval": [0.61, 0.76], "auroc": 0.77},
+        "duration": {"accuracy": 0.5, "accuracy_interval": [0.42, 0.58], "auroc": None},
+    },
 }
 
 
@@ -137,6 +157,10 @@ def test_show_before_judging_names_the_missing_file(finished):
         pytest.param(
             "tracking.json", '{"run_id": "a", "uri": "b", "model": 3}', "model", id="version"
         ),
+        pytest.param("leak_report.json", "{", "leak_report.json", id="leaks-cut"),
+        pytest.param(
+            "leak_report.json", json.dumps({**LEAKS, "split": 3}), "split", id="leaks"
+        ),
         pytest.param("published.json", "[]", "content", id="published-list"),
         pytest.param(
             "published.json", '{"adapter": {"url": "http://x"}}', "adapter.revision", id="commit"
@@ -170,6 +194,19 @@ def test_piped_output_keeps_the_ends_of_commands(finished):
     lines = [line.rstrip() for line in result.stdout.splitlines()]
     for command in next_commands(run):
         assert f"  {command.splitlines()[-1]}" in lines
+
+
+def test_show_says_what_the_split_leaks(finished):
+    assert leak_rows(finished) == []
+    assert "leaks" not in invoke("show", str(finished.path)).output
+    strict_json.write(finished.leak_report, LEAKS)
+    shown = invoke("show", str(finished.path)).output
+    assert "What the split leaks" in shown
+    assert re.search(r"speaker .* 0\.692 .* 0\.61-0\.76 .* 0\.770", shown)
+    assert re.search(r"duration .* 0\.500 .* - ", shown)
+    flat = " ".join(shown.split())
+    assert "Split official: 12 scene pairs across it" in flat
+    assert "the speaker of 99% and the show of 100% of 138 held-out clips." in flat
 
 
 def test_summary_of_an_untracked_run(finished):

@@ -69,6 +69,33 @@ REFUSALS = [
     pytest.param(
         {"lora": {"target_modules": ["lm_head"]}}, "lora.target_modules", "Leave out", id="lm_head"
     ),
+    pytest.param({"data": {"split": "scenes"}}, "data.split", "scene", id="no such split"),
+    pytest.param({"data": {"fold": 3}}, "data.fold", "data.split to official", id="fold alone"),
+    pytest.param(
+        {"data": {"split": "official"}}, "data.fold", "Set it to 0, 1, 2, 3 or 4", id="no fold"
+    ),
+    pytest.param({"data": {"split": "official", "fold": 5}}, "data.fold", "0..4", id="sixth fold"),
+    pytest.param(
+        {"data": {"split": "official", "fold": True}}, "data.fold", "0..4", id="true as fold"
+    ),
+    pytest.param(
+        {"data": {"test_shows": ["BBT"]}}, "data.test_shows", "data.split to show", id="shows alone"
+    ),
+    pytest.param(
+        {"data": {"split": "show", "test_shows": []}}, "data.test_shows", "[]", id="no show"
+    ),
+    pytest.param(
+        {"data": {"split": "show", "eval_ratio": 0.5}},
+        "data.eval_ratio",
+        "Leave it at 0.2",
+        id="ratio that shows ignore",
+    ),
+    pytest.param(
+        {"data": {"split": "official", "fold": 0, "split_seed": 7}},
+        "data.split_seed",
+        "Leave it at 42",
+        id="seed that folds ignore",
+    ),
     pytest.param(
         {"training": {"save_steps": 5}, "grpo": {"num_iterations": 2}},
         "training.save_steps",

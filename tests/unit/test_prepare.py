@@ -10,9 +10,10 @@ from support.corpus import write_corpus
 
 from subtext import strict_json
 from subtext.config import RunConfig
-from subtext.data.scenarios import data_digest, load_scenarios
+from subtext.data.scenarios import data_digest, load_run_scenarios, load_scenarios
 from subtext.data.splits import judging_order
 from subtext.errors import ConfigError, DataError, MachineError
+from subtext.evaluation.leaks import leak_report
 from subtext.prepare import (
     check_new,
     check_run,
@@ -21,6 +22,7 @@ from subtext.prepare import (
     run_directory,
 )
 from subtext.profiles import resolve
+from subtext.prosody.reference import Reference
 from subtext.run_dir import load_config
 
 CPU = {"model": {"device": "cpu", "quantization": "none"}}
@@ -49,7 +51,52 @@ class TestSplit:
         assert sorted([*split["train"], *split["held_out"]]) == sorted(scenarios)
         assert len(split["held_out"]) == int(0.33 * 40)
         assert split["data_digest"] == data_digest(scenarios)
-        assert (split["seed"], split["eval_ratio"]) == (42, 0.33)
+        assert (split["kind"], split["seed"], split["eval_ratio"]) == ("random", 42, 0.33)
+        assert (split["fold"], split["test_shows"]) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("profile", "data", "recorded"),
+        [
+            pytest.param(
+                "demo", {"split": "speaker", "split_seed": 3},
+                {"kind": "speaker", "seed": 3, "eval_ratio": 0.33}, id="speaker",
+            ),
+            pytest.param(
+                "cpu", {"split": "show", "test_shows": ["HARBOUR"]},
+                {"kind": "show", "seed": None, "eval_ratio": None, "test_shows": ["HARBOUR"]},
+                id="show",
+            ),
+            pytest.param(
+                "cpu", {"split": "official", "fold": 2},
+                {"kind": "official", "seed": None, "eval_ratio": None, "fold": 2}, id="official",
+            ),
+        ],
+    )  # fmt: skip
+    def test_the_record_says_how_the_clips_were_divided(
+        self, home: Path, profile: str, data: dict[str, Any], recorded: dict[str, Any]
+    ) -> None:
+        scenarios = load_scenarios(home / "corpus")
+        ids = list(scenarios)
+        folds = [
+            {"train": [i for i in ids if i not in ids[k::5]], "test": ids[k::5]} for k in range(5)
+        ]
+        strict_json.write(home / "corpus" / "official_folds.json", folds)
+        changed = resolve(profile, {**CPU, "data": {"root": "corpus", **data}})
+        split = make_split(scenarios, changed)
+        assert {key: split[key] for key in recorded} == recorded
+        everyone = sorted([*split["train"], *split["held_out"]])
+        assert set(everyone) <= scenarios.keys()
+        assert len(set(everyone)) == len(everyone)
+
+    def test_a_held_out_half_with_one_label_is_refused(self, home: Path) -> None:
+        path = home / "corpus" / "sarcasm_data.json"
+        clips = strict_json.read(path)
+        for clip in clips.values():
+            clip["sarcasm"] = clip["sarcasm"] or clip["show"] == "HARBOUR"
+        strict_json.write(path, clips)
+        data = {"root": "corpus", "split": "show", "test_shows": ["HARBOUR"]}
+        with pytest.raises(DataError, match=r"held-out clips: sarcasm = True.*data\.test_shows"):
+            check_run("cpu", {**CPU, "data": data})
 
     def test_prosody_filters_after_the_split(self, home: Path) -> None:
         scenarios = load_scenarios(home / "corpus")
@@ -90,7 +137,11 @@ class TestPrepareRun:
         assert run.read(run.config)["profile"] == "demo"
         _, split = check_run("demo", overrides(grpo={"max_steps": 3}))
         assert run.read(run.split) == split
-        assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "split.json"]
+        report = run.read(run.leak_report)
+        assert report == leak_report(load_scenarios(home / "corpus"), split)
+        assert report["data_digest"] == split["data_digest"]
+        names = ["config.json", "leak_report.json", "prosody_reference.json", "split.json"]
+        assert sorted(path.name for path in run.path.iterdir()) == names
 
     @pytest.mark.parametrize(
         ("training", "below"),
@@ -139,6 +190,43 @@ class TestPrepareRun:
         with pytest.raises(ConfigError, match=r"training\.run_id = 'taken'.*Choose another"):
             prepare_run("demo", named, default_run_id="flow-2")
 
+    def test_what_leaks_is_said_with_what_to_do(
+        self, home: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = home / "corpus" / "sarcasm_data.json"
+        clips = strict_json.read(path)
+        for clip in clips.values():
+            clip["context"] = ["All of these clips share one line."]
+            clip["context_speakers"] = ["ODETTE"]
+            clip["speaker"] = "MIRELA" if clip["sarcasm"] else "TOBIN"
+        strict_json.write(path, clips)
+        prepare_run("demo", overrides(), default_run_id="leaky")
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert any("share a line" in line and "data.split=scene" in line for line in said)
+        assert any("speaker alone" in line and "data.split=speaker" in line for line in said)
+
+    def test_clips_that_changed_since_can_not_be_loaded(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="again")
+        write_corpus(home / "corpus", n_clips=40, seed=1)
+        with pytest.raises(DataError, match=r"the clips changed since again was prepared"):
+            load_run_scenarios(run)
+
+    @pytest.mark.parametrize("name", ["split.json", "prosody_reference.json"])
+    def test_clips_without_what_divides_or_describes_them_are_refused(
+        self, home: Path, name: str
+    ) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="again")
+        (run.path / name).unlink()
+        with pytest.raises(DataError, match=f"{name}.*there is no such file"):
+            load_run_scenarios(run)
+
+    def test_loaded_clips_are_described_by_the_training_clips(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="again")
+        scenarios, train = load_scenarios(home / "corpus"), run.require(run.split)["train"]
+        expected = Reference.fit(scenarios, train)
+        assert load_run_scenarios(run) == expected.described_clips(scenarios)
+        assert expected != Reference.fit(scenarios, scenarios), "held-out clips would have counted"
+
     def test_data_that_changed_since_is_refused(self, home: Path) -> None:
         run = prepare_run("demo", overrides(), default_run_id="again")
         before = run.split.read_bytes()
@@ -178,7 +266,7 @@ def test_training_on_one_label_is_refused(home):
     path = home / "corpus" / "sarcasm_data.json"
     clips = strict_json.read(path)
     strict_json.write(path, {key: {**clip, "sarcasm": True} for key, clip in clips.items()})
-    with pytest.raises(DataError, match="clips of both labels"):
+    with pytest.raises(DataError, match="clips of both labels on both sides"):
         check_run("demo", overrides())
 
 

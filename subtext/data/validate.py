@@ -1,0 +1,321 @@
+"""What a corpus folder holds and what is wrong with it: the report of `subtext data validate`.
+
+A problem is what training refuses or what silently breaks a result: everything `load_scenarios`
+names, a Pivot Set that no longer fits, sound files of no clip, records of two extractors in one
+file. A note is worth knowing and no fault: duplicates, quality flags, missing prosody. The numbers
+are taken from the clips that can be read, however many of the others cannot.
+
+The JSON form (`Report.as_json`) is `{"schema": "subtext.validate/1", "ok", "root", "counts",
+"notes", "problems"}`; its keys stay, new ones may come. `counts` has `clips, sarcastic, sincere,
+speakers, shows, prosody, audio, texts, scenes, pivot`, each described where it is counted below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from subtext import strict_json
+from subtext.data.json_files import read_json
+from subtext.data.pivot_file import pivot_problems
+from subtext.data.scenarios import (
+    CLIPS_FILE,
+    PIVOT_FILE,
+    PROSODY_FILE,
+    load_scenarios,
+    resolve_data_root,
+)
+from subtext.data.scenes import normalised, scene_of, shared_lines
+from subtext.errors import DataError, Problem
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+REPORT_SCHEMA = "subtext.validate/1"
+AUDIO_FOLDER = "audio"
+_SHOWN = 5
+_LONGEST_TEXT = 500
+
+Clips = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was counted, noted and found wrong in one corpus folder."""
+
+    root: str
+    counts: dict[str, Any]
+    notes: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """The report for machines; a problem's value that JSON can't hold becomes its text."""
+        return {
+            "schema": REPORT_SCHEMA,
+            "ok": self.ok,
+            "root": self.root,
+            "counts": self.counts,
+            "notes": list(self.notes),
+            "problems": [
+                {
+                    "where": problem.where,
+                    "field": problem.field,
+                    "value": _json_value(problem.value),
+                    "problem": problem.problem,
+                    "remedy": problem.remedy,
+                }
+                for problem in self.problems
+            ],
+        }
+
+
+def validate(root: Path | str | None = None) -> Report:
+    """Return the report on a corpus folder. Raises DataError only where there is no such folder."""
+    folder = resolve_data_root(str(root) if root is not None else "")
+    problems: list[Problem] = []
+    try:
+        load_scenarios(folder)
+        loads = True
+    except DataError as error:
+        problems += error.problems
+        loads = False
+    prosody, pivot = _content(folder / PROSODY_FILE), _content(folder / PIVOT_FILE)
+    records = _objects(prosody.get("clips"))
+    clips = {
+        clip_id: {**clip, "prosody": records.get(clip_id)}
+        for clip_id, clip in _content(folder / CLIPS_FILE).items()
+        if _is_clip(clip)
+    }
+    files = _audio_files(folder / AUDIO_FOLDER)
+    problems += _audio_problems(files, clips)
+    problems += _mixture_problems(records)
+    if loads:
+        problems += pivot_problems(pivot, clips)
+    counts = {
+        "clips": len(clips),
+        "sarcastic": sum(clip["sarcasm"] for clip in clips.values()),
+        "sincere": sum(not clip["sarcasm"] for clip in clips.values()),
+        "speakers": _frequencies(clip["speaker"] for clip in clips.values()),
+        "shows": _frequencies(clip["show"] for clip in clips.values()),
+        "prosody": _prosody_counts(prosody, clips),
+        "audio": {"clips": sum(clip_id in files for clip_id in clips), "files": _n_files(files)},
+        "texts": _text_counts(clips),
+        "scenes": _scene_counts(clips),
+        "pivot": _pivot_counts(pivot),
+    }
+    return Report(str(folder), counts, tuple(_notes(counts, pivot)), tuple(problems))
+
+
+def render_report(report: Report) -> Group:
+    """Return what `rich` prints: one table, then notes, then every problem with its remedy."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"Corpus {report.root}", title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, text in _rows(report):
+        table.add_row(name, Text(text))
+    lines = [Text(f"Note: {note}") for note in report.notes]
+    lines += [Text(f"Problem: {problem}", style="red") for problem in report.problems]
+    return Group(table, *lines)
+
+
+def _rows(report: Report) -> Iterator[tuple[str, str]]:
+    counts = report.counts
+    texts, scenes, prosody = counts["texts"], counts["scenes"], counts["prosody"]
+    n = counts["clips"]
+    yield "clips", f"{n}: {counts['sarcastic']} sarcastic, {counts['sincere']} sincere"
+    yield "shows", f"{len(counts['shows'])}: {_most(counts['shows'])}"
+    yield "speakers", f"{len(counts['speakers'])}: {_most(counts['speakers'])}"
+    extractor = f"; {prosody['extractor']}" if prosody["extractor"] else ""
+    yield (
+        "prosody",
+        f"{prosody['clips']} of {n} ({prosody['sarcastic']} sarcastic, "
+        f"{prosody['sincere']} sincere){extractor}",
+    )
+    yield "quality flags", _most(prosody["flags"]) if prosody["flags"] else "none"
+    yield (
+        "sound files",
+        f"{counts['audio']['clips']} of {n} clips; {counts['audio']['files']} files",
+    )
+    yield (
+        "same texts",
+        f"{texts['identical']} groups with equal line and context, {texts['minimal_pairs']} of "
+        f"them with both labels; {texts['lines_with_both_labels']} lines with both labels",
+    )
+    yield (
+        "scenes",
+        f"{scenes['scenes']}; {scenes['of_several_clips']} of several clips, the largest "
+        f"{scenes['largest']}; {scenes['shared_lines']} shared lines",
+    )
+    pivot = counts["pivot"]
+    strata = f" ({_most(pivot['strata'])})" if pivot["strata"] else ""
+    yield "Pivot Set", f"{pivot['clips']} clips{strata}" if pivot["present"] else "none"
+    yield "problems", str(len(report.problems)) if report.problems else "none"
+
+
+def _notes(counts: Mapping[str, Any], pivot: Mapping[str, Any]) -> Iterator[str]:
+    prosody, texts = counts["prosody"], counts["texts"]
+    missing = counts["clips"] - prosody["clips"]
+    if counts["clips"] and missing:
+        yield f'{missing} clips have no prosody; their prompt says "not available".'
+    if prosody["flags"]:
+        yield f"quality flags in the prosody records: {_most(prosody['flags'])}."
+    if 0 < counts["audio"]["clips"] < counts["clips"]:
+        yield f"{counts['clips'] - counts['audio']['clips']} clips have no sound file."
+    if same := texts["identical"] - texts["minimal_pairs"]:
+        yield f"{same} groups of clips have equal line, context and label: duplicates?"
+    if pivot and "schema" not in pivot:
+        yield f"{PIVOT_FILE} names no schema: not made by `subtext data pivot`, not checked."
+    if not counts["pivot"]["present"] and prosody["clips"]:
+        yield "there is no Pivot Set; `subtext data pivot` makes it."
+
+
+def _prosody_counts(content: Mapping[str, Any], clips: Clips) -> dict[str, Any]:
+    """Clips with a record, by label too; quality flags; what measured them."""
+    measured = [clip for clip in clips.values() if clip["prosody"] is not None]
+    n_sarcastic = sum(clip["sarcasm"] for clip in measured)
+    return {
+        "clips": len(measured),
+        "sarcastic": n_sarcastic,
+        "sincere": len(measured) - n_sarcastic,
+        "flags": _frequencies(
+            flag
+            for clip in measured
+            if isinstance(flags := clip["prosody"].get("quality"), list)
+            for flag in flags
+        ),
+        "schema": str(content.get("schema") or ""),
+        "extractor": str(content.get("extractor") or ""),
+    }
+
+
+def _text_counts(clips: Clips) -> dict[str, int]:
+    """Groups of clips with the same line and context, and lines spoken with both labels."""
+    by_text: dict[tuple[str, ...], list[bool]] = defaultdict(list)
+    by_line: dict[str, set[bool]] = defaultdict(set)
+    for clip in clips.values():
+        line = normalised(clip["utterance"])
+        by_text[line, *map(normalised, clip["context"])].append(clip["sarcasm"])
+        by_line[line].add(clip["sarcasm"])
+    groups = [labels for labels in by_text.values() if len(labels) > 1]
+    return {
+        "identical": len(groups),
+        "minimal_pairs": sum(len(set(labels)) == 2 for labels in groups),
+        "lines_with_both_labels": sum(len(labels) == 2 for labels in by_line.values()),
+    }
+
+
+def _scene_counts(clips: Clips) -> dict[str, int]:
+    """Scenes as in `subtext.data.scenes`: clips that share a line of at least four words."""
+    sizes = Counter(scene_of(clips).values())
+    return {
+        "scenes": len(sizes),
+        "of_several_clips": sum(size > 1 for size in sizes.values()),
+        "largest": max(sizes.values(), default=0),
+        "shared_lines": len(shared_lines(clips)),
+    }
+
+
+def _pivot_counts(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether there is a Pivot Set, its clips, and how many of each stratum."""
+    entries = _objects(content.get("clips"))
+    strata = _frequencies(str(entry["stratum"]) for entry in entries.values() if "stratum" in entry)
+    return {"present": bool(content), "clips": len(entries), "strata": strata}
+
+
+def _audio_files(folder: Path) -> dict[str, list[str]]:
+    """Names of the sound files by clip id; empty without a folder."""
+    from subtext.prosody.audio import AUDIO_SUFFIXES
+
+    files: dict[str, list[str]] = defaultdict(list)
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.suffix.lower() in AUDIO_SUFFIXES and not path.name.startswith("."):
+                files[path.stem].append(path.name)
+    return dict(files)
+
+
+def _audio_problems(files: Mapping[str, list[str]], clips: Clips) -> Iterator[Problem]:
+    orphans = [name for clip_id, names in files.items() if clip_id not in clips for name in names]
+    if orphans and clips:
+        yield Problem(
+            AUDIO_FOLDER, "files", orphans[:_SHOWN],
+            f"{len(orphans)} sound file(s) belong to no clip in {CLIPS_FILE}",
+            "Name a file as its clip id, or remove it.",
+        )  # fmt: skip
+    for clip_id, names in files.items():
+        if len(names) > 1 and clip_id in clips:
+            remedy = "Keep one."
+            yield Problem(AUDIO_FOLDER, clip_id, names, "several sound files for one clip", remedy)
+
+
+def _mixture_problems(records: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    """One extractor writes the same fields for every clip, null where it measured nothing."""
+    kinds: dict[frozenset[str], list[str]] = defaultdict(list)
+    for clip_id, record in records.items():
+        kinds[frozenset(record)].append(clip_id)
+    if len(kinds) > 1:
+        usual = max(kinds, key=lambda kind: (len(kinds[kind]), sorted(kind)))
+        others = sorted(clip_id for kind, ids in kinds.items() if kind != usual for clip_id in ids)
+        fields = sorted(set().union(*kinds) - frozenset.intersection(*kinds))
+        yield Problem(
+            PROSODY_FILE, ", ".join(fields[:_SHOWN]), others[:_SHOWN],
+            f"{len(others)} record(s) have other fields than the rest: two extractors in one file",
+            "Measure all clips again with one version.",
+        )  # fmt: skip
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The object in a file, {} where there is none: `load_scenarios` has said why."""
+    value = read_json(path, lambda keys: (path.name, ".".join(keys)), []) if path.exists() else {}
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> dict[str, dict[str, Any]]:
+    items = value.items() if isinstance(value, dict) else ()
+    return {key: item for key, item in items if isinstance(item, dict)}
+
+
+def _is_clip(clip: object) -> bool:
+    return (
+        isinstance(clip, dict)
+        and all(isinstance(clip.get(name), str) for name in ("utterance", "speaker", "show"))
+        and isinstance(clip.get("context"), list)
+        and all(isinstance(line, str) for line in clip["context"])
+        and isinstance(clip.get("sarcasm"), bool)
+    )
+
+
+def _n_files(files: Mapping[str, list[str]]) -> int:
+    return sum(map(len, files.values()))
+
+
+def _frequencies(values: Iterator[str]) -> dict[str, int]:
+    """How often each value occurs, the commonest first; half a surrogate pair as "?"."""
+    counts = Counter(value.encode("utf-8", "replace").decode() for value in values)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _most(frequencies: Mapping[str, int]) -> str:
+    shown = ", ".join(f"{name} {count}" for name, count in list(frequencies.items())[:_SHOWN])
+    hidden = len(frequencies) - _SHOWN
+    return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def _json_value(value: object) -> Any:
+    try:
+        strict_json.dumps(value).encode()
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)[:_LONGEST_TEXT]
+    return value
