@@ -1,0 +1,63 @@
+"""Downloads that fail, and how long to go on trying."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from subtext.errors import DataError, Problem
+
+_PROGRESS_BYTES = 2**20
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+class DownloadError(DataError):
+    """A download failed. `retryable` says whether another try can help."""
+
+    def __init__(self, title: str, problems: Sequence[Problem], *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(title, problems)
+
+    def __reduce__(self) -> Any:
+        return _download_error, (self.title, self.problems, self.retryable)
+
+
+def _download_error(title: str, problems: Sequence[Problem], retryable: bool) -> DownloadError:
+    return DownloadError(title, problems, retryable=retryable)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait: `silence_s` for the next bytes of an answer, then `waits_s` between
+    attempts that brought less than 1 MiB; as many attempts more as there are waits."""
+
+    silence_s: float = 60.0
+    waits_s: tuple[float, ...] = (1.0, 4.0, 16.0)
+
+
+def persistently(
+    call: Callable[[], _T], patience: Patience, gained: Callable[[], int] = lambda: 0
+) -> _T:
+    """Return what `call` returns, trying again after retryable DownloadErrors.
+
+    `gained` counts bytes kept: an attempt that brought 1 MiB or more costs no patience.
+    """
+    waits = list(patience.waits_s)
+    while True:
+        before = gained()
+        try:
+            return call()
+        except DownloadError as error:
+            if gained() - before >= _PROGRESS_BYTES:
+                waits = list(patience.waits_s)
+            if not error.retryable or not waits:
+                raise
+            wait_s = waits.pop(0)
+            logger.warning("%s; next try in %.0f s", error.problems[0].problem, wait_s)
+            time.sleep(wait_s)
