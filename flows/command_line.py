@@ -6,9 +6,12 @@ Exit codes: 0 Completed, 1 the flow run did not complete, 2 refused, 130 interru
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from subtext.config import Overrides
@@ -24,6 +27,7 @@ _PREFECT_DEFAULTS = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
 }
+_PREFECT_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 def train_main(train_flow: Flow, arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +77,44 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
     return _run(publish_flow, str(run.path))
 
 
+def data_main(data_flow: Flow, arguments: Sequence[str] | None = None) -> int:
+    """Parse, look at the folder, run the flow `subtext-data` and print what to do next."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.data_flow",
+        description="Make a corpus ready for training: fetch it, measure the delivery of its "
+        "clips, choose its Pivot Set. A run that was stopped goes on where it was.",
+    )
+    parser.add_argument(
+        "--root", default="", metavar="FOLDER",
+        help="folder of the clips (default $SUBTEXT_DATA_ROOT, else data/mustard)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--source", choices=["none", "mustard"], default="none", help="corpus to fetch first"
+    )
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="go on without clips that can't be measured"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N",
+        help="processes that measure (default 0: as many as cores are free)",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    from subtext.data.measure import check_corpus, check_workers
+    from subtext.data.scenarios import resolve_data_root
+    from subtext.data.sources import read_corpus
+
+    try:
+        check_workers(options.workers)
+        if options.source == "none":
+            check_corpus(resolve_data_root(options.root))
+        else:
+            read_corpus()
+    except SubtextError as error:
+        return _refuse(error)
+    parameters = (options.root, options.source, options.allow_missing, options.workers)
+    return _run(data_flow, *parameters, show=_print_corpus, kept="Clips measured so far are kept.")
+
+
 def _refuse_early(profile: str, overrides: dict[str, Any]) -> None:
     """Repeat here what the flow's first task checks: its refusal would come with a traceback."""
     from subtext.prepare import check_new, check_run
@@ -87,16 +129,23 @@ def _refuse_early(profile: str, overrides: dict[str, Any]) -> None:
     check_access(config.publish, token)
 
 
-def _run(flow: Flow, *parameters: Any) -> int:
+def _run(
+    flow: Flow,
+    *parameters: Any,
+    show: Callable[[Any], None] | None = None,
+    kept: str = "What was saved before is in the run directory.",
+) -> int:
     for name, value in _PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
+    for name in _PREFECT_LOGGERS:
+        logging.getLogger(name).addFilter(_without_traceback)
     try:
         state = flow(*parameters, return_state=True)
     except KeyboardInterrupt:
-        print("\nInterrupted. What was saved before is in the run directory.", file=sys.stderr)
+        print(f"\nInterrupted. {kept}", file=sys.stderr)
         return _INTERRUPTED
     if state.is_completed():
-        _print_summary(state.result())
+        (show or _print_summary)(state.result())
         return 0
     from subtext.publishing.uploads import UploadsError
 
@@ -105,6 +154,33 @@ def _run(flow: Flow, *parameters: Any) -> int:
         _print_summary(error.run_path)
     print(f"\n{state.name}: {state.message}", file=sys.stderr)
     return 1
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Shorten what Prefect logs of an error that Subtext raised on purpose; `_run` prints it."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, SubtextError):
+        record.msg, record.args = f"Failed: {str(error).partition(chr(10))[0]}", ()
+        record.exc_info = None
+    return True
+
+
+def _print_corpus(root: str) -> None:
+    from rich.console import Console
+
+    from subtext import strict_json
+    from subtext.data.scenarios import PROSODY_FILE, corpus_name
+    from subtext.data.validate import render_report, validate
+
+    Console().print(render_report(validate(root)), crop=False)
+    for clip_id, reason in strict_json.read(Path(root) / PROSODY_FILE).get("missing", {}).items():
+        print(f"Not measured: {clip_id}: {reason}")
+    if corpus_name(root) == "demo":
+        knobs = f"--profile {Profile.demo}"
+    else:
+        knobs = f"--profile {Profile.cpu} --set {shlex.quote(f'data.root={root}')}"
+    print(f"Next: python -m flows.train_flow {knobs}")
+    sys.stdout.flush()
 
 
 def _print_summary(run_path: str) -> None:

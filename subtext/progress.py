@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from tqdm.auto import tqdm
 
-Stage = Literal["warm_start", "grpo", "judge base", "judge warm", "judge trained"]
+Stage = Literal[
+    "fetch", "unpack", "measure", "warm_start", "grpo", "judge base", "judge warm", "judge trained"
+]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,11 @@ class TerminalBar:
             self._stage = progress.stage
             # `disable=None` silences the bar where standard error is no terminal.
             self._bar = tqdm(
-                total=progress.max_steps, desc=progress.stage.replace("_", " "), disable=None
+                total=progress.max_steps,
+                desc=progress.stage.replace("_", " "),
+                disable=None,
+                unit="B" if progress.stage == "fetch" else "it",
+                unit_scale=progress.stage == "fetch",
             )
         shown = {
             short: f"{progress.metrics[name]:.3f}"

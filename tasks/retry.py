@@ -1,4 +1,4 @@
-"""Which failed uploads are worth another try, and when. Retries live on the upload tasks alone."""
+"""Which failed uploads and downloads are worth another try, and when."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task, exponential_backoff
 
+from subtext.data.patience import DownloadError
 from subtext.errors import PublishError
 
 # 2, 4, 8, 16 s before jitter. The Hub's hourly quota outlasts any wait that would be sensible here.
@@ -18,10 +19,10 @@ UPLOAD_JITTER = 0.5
 def is_retryable(error: object) -> bool:
     """Whether running the task again can help after `error`.
 
-    The library decides (`PublishError.retryable`: 408, 409 busy, 412, 429, 5xx, network); a task
-    that ran out of time is tried again. Anything else is a defect or a final refusal.
+    The library decides (`retryable`: 408, 409 busy, 412, 429, 5xx, network); a task that ran out
+    of time is tried again. Anything else is a defect or a final refusal.
     """
-    if isinstance(error, PublishError):
+    if isinstance(error, PublishError | DownloadError):
         return error.retryable
     return isinstance(error, TimeoutError)
 

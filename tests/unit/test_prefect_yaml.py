@@ -7,6 +7,7 @@ import pytest
 import yaml
 from prefect.exceptions import ParameterTypeError
 
+from flows.data_flow import data_flow
 from flows.train_flow import train_flow
 from subtext.config import Overrides
 from subtext.profiles import Profile, resolve
@@ -14,20 +15,33 @@ from subtext.profiles import Profile, resolve
 ROOT = Path(__file__).resolve().parents[2]
 CONTENT = yaml.safe_load((ROOT / "prefect.yaml").read_text("utf-8"))
 DEPLOYMENTS = {entry["name"]: entry for entry in CONTENT["deployments"]}
+FLOWS = {
+    "flows/train_flow.py:train_flow": train_flow,
+    "flows/data_flow.py:data_flow": data_flow,
+}
 
 
-def test_deployments_and_their_profiles():
-    profiles = {name: entry["parameters"] for name, entry in DEPLOYMENTS.items()}
-    assert profiles == {
-        "train": {"profile": "t4"},
-        "train-cpu": {"profile": "cpu"},
-        "train-demo": {"profile": "demo"},
+def test_deployments_and_their_parameters():
+    deployed = {
+        f"{FLOWS[entry['entrypoint']].name}/{name}": entry["parameters"]
+        for name, entry in DEPLOYMENTS.items()
     }
-    assert train_flow.name == "subtext"
+    assert deployed == {
+        "subtext/train": {"profile": "t4"},
+        "subtext/train-cpu": {"profile": "cpu"},
+        "subtext/train-demo": {"profile": "demo"},
+        "subtext-data/mustard": {"source": "mustard"},
+    }
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
-def test_parameters_fit_the_flow_and_resolve(name):
+def test_parameters_fit_the_flow(name):
+    entry = DEPLOYMENTS[name]
+    FLOWS[entry["entrypoint"]].validate_parameters(entry["parameters"])
+
+
+@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if name.startswith("train")])
+def test_profiles_of_training_resolve(name):
     parameters = train_flow.validate_parameters(DEPLOYMENTS[name]["parameters"])
     assert isinstance(parameters["profile"], Profile)
     resolve(parameters["profile"], parameters.get("overrides", Overrides()))
@@ -39,7 +53,7 @@ def test_work_pool_is_literal_and_entrypoint_exists(name):
     assert entry["work_pool"]["name"] == "subtext-pool"
     path, _, function = entry["entrypoint"].partition(":")
     assert (ROOT / path).is_file()
-    assert function == "train_flow"
+    assert FLOWS[entry["entrypoint"]].fn.__name__ == function
 
 
 def test_pull_step_is_resolved_when_deploying():
@@ -60,6 +74,20 @@ def test_pull_step_is_resolved_when_deploying():
 def test_bad_overrides_name_the_field(overrides, named):
     with pytest.raises(ParameterTypeError, match=named):
         train_flow.validate_parameters({"overrides": overrides})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        pytest.param({"source": "friends"}, "source", id="unknown-source"),
+        pytest.param({"n_workers": -1}, "n_workers", id="negative-processes"),
+        pytest.param({"allow_missing": "perhaps"}, "allow_missing", id="not-a-boolean"),
+        pytest.param({"n_workers": 1.5}, "n_workers", id="half-a-process"),
+    ],
+)
+def test_bad_parameters_of_the_data_flow_are_named(parameters, named):
+    with pytest.raises(ParameterTypeError, match=named):
+        data_flow.validate_parameters(parameters)
 
 
 def test_null_means_as_the_profile_says():

@@ -1,0 +1,135 @@
+"""Prepare a corpus: fetch it, measure its clips, choose the Pivot Set, check the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
+from rich.console import Console
+
+from subtext.data.measure import MeasureError, measure_corpus
+from subtext.data.scenarios import resolve_data_root
+from subtext.errors import DataError, Problem
+from subtext.progress import Progress, TerminalBar, Watcher
+from tasks.artifacts import PrefectProgress, quietly
+from tasks.library_log import library_log
+from tasks.retry import can_retry
+
+# The library has its own patience with a connection; these outlast a router or a short outage.
+_FETCH_DELAYS_S = [10, 60]
+_PAGE_WIDTH = 100
+
+
+@task(
+    name="fetch",
+    cache_policy=NO_CACHE,
+    retries=len(_FETCH_DELAYS_S),
+    retry_delay_seconds=_FETCH_DELAYS_S,
+    retry_condition_fn=can_retry,
+)
+def fetch(root: str) -> None:
+    """Bring MUStARD into the folder; the table `refused` says what of it was not taken."""
+    from subtext.data import sources
+
+    folder = sources.corpus_root(root)
+    with _watched(folder) as watch:
+        fetched = sources.fetch(folder, watcher=watch)
+    get_run_logger().info(sources.summary(fetched))
+    if fetched.extraction is not None:
+        _show_problems("refused", fetched.extraction.refused, f"Not taken for {folder.name}")
+
+
+@task(name="measure", cache_policy=NO_CACHE)
+def measure(root: str, allow_missing: bool, n_workers: int) -> dict[str, Any]:
+    """Measure the clips' sound; the table `failures` shows which can't be measured and why."""
+    folder = resolve_data_root(root)
+    title = f"Clips of {folder.name} that can't be measured"
+    try:
+        with _watched(folder) as watch:
+            measured = measure_corpus(
+                folder, n_workers=n_workers, allow_missing=allow_missing, watcher=watch
+            )
+    except MeasureError as error:
+        _show_problems("failures", error.problems, title)
+        raise
+    rows = [{"clip": clip_id, "reason": why} for clip_id, why in measured.failures.items()]
+    _show("failures", rows, title)
+    return {**asdict(measured), "path": str(measured.path)}
+
+
+@task(name="pivot", cache_policy=NO_CACHE)
+def pivot(root: str) -> dict[str, Any]:
+    """Choose the Pivot Set; return and show how many clips are in it, by stratum and label."""
+    from subtext.data.pivot import make_pivot_set
+
+    with library_log():
+        counts: dict[str, Any] = make_pivot_set(root)["counts"]
+    rows = [{"clips": name, **_columns(count)} for name, count in counts.items()]
+    _show("pivot-set", rows, f"Pivot Set of {resolve_data_root(root).name}")
+    return counts
+
+
+@task(name="validate", cache_policy=NO_CACHE)
+def validate(root: str, allow_missing: bool) -> str:
+    """Check and show the whole corpus; return its folder. Raises DataError for its problems.
+
+    With `allow_missing` problems of sound files are shown only.
+    """
+    from subtext.data import validate as validation
+
+    report = validation.validate(root)
+    page = Console(record=True, file=StringIO(), width=_PAGE_WIDTH)
+    page.print(validation.render_report(report))
+    text = f"```\n{page.export_text()}\n```"
+    quietly(lambda: create_markdown_artifact(text, "validation", f"Corpus {report.root}"))
+    problems = [
+        problem
+        for problem in report.problems
+        if not (allow_missing and problem.where == validation.AUDIO_FOLDER)
+    ]
+    if problems:
+        raise DataError(f"Corpus {report.root} refused", problems)
+    return report.root
+
+
+@contextmanager
+def _watched(folder: Path) -> Iterator[Watcher]:
+    """A watcher that fills the terminal's bar and Prefect's; the library's log is the run's."""
+    prefect_progress = PrefectProgress(folder.name)
+    with library_log(), TerminalBar() as bar:
+
+        def watch(progress: Progress) -> None:
+            bar(progress)
+            prefect_progress(progress)
+
+        yield watch
+
+
+def _columns(count: int | Mapping[str, int]) -> dict[str, Any]:
+    parts = {"all": count} if isinstance(count, int) else {"all": sum(count.values()), **count}
+    return {name.replace("_", " "): value for name, value in parts.items()}
+
+
+def _show_problems(key: str, problems: Sequence[Problem], title: str) -> None:
+    rows = [
+        {
+            "where": problem.where,
+            "problem": f"{problem.field} {problem.problem}",
+            "remedy": problem.remedy,
+        }
+        for problem in problems
+    ]
+    _show(key, rows, title)
+
+
+def _show(key: str, rows: list[dict[str, Any]], title: str) -> None:
+    """Publish a table as an artifact; an empty one too, so that its absence means nothing."""
+    quietly(lambda: create_table_artifact(rows, key, title))
