@@ -99,9 +99,9 @@ def data_main(data_flow: Flow, arguments: Sequence[str] | None = None) -> int:
         help="processes that measure (default 0: as many as cores are free)",
     )  # fmt: skip
     options = parser.parse_args(arguments)
-    from subtext.data.measure import check_corpus, check_workers
+    from subtext.data.measure.corpus import check_corpus, check_workers
     from subtext.data.scenarios import resolve_data_root
-    from subtext.data.sources import read_corpus
+    from subtext.data.sources.fetch import read_corpus
 
     try:
         check_workers(options.workers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _SHOWN_PROBLEMS = 20
 _SHOWN_CHARACTERS = 120
@@ -65,6 +66,17 @@ class DataError(ProblemsError):
     """Scenario, prosody or track files that do not hold what they must."""
 
 
+class DownloadError(DataError):
+    """A download failed. `retryable` says whether another try can help."""
+
+    def __init__(self, title: str, problems: Sequence[Problem], *, retryable: bool = False) -> None:
+        self.retryable = retryable
+        super().__init__(title, problems)
+
+    def __reduce__(self) -> Any:
+        return _download_error, (self.title, self.problems, self.retryable)
+
+
 class MachineError(ProblemsError):
     """The run asks for something this machine lacks: a GPU, a package, a token."""
 
@@ -94,3 +106,7 @@ class PublishError(SubtextError):
 
 def _publish_error(message: str, retryable: bool) -> PublishError:
     return PublishError(message, retryable=retryable)
+
+
+def _download_error(title: str, problems: Sequence[Problem], retryable: bool) -> DownloadError:
+    return DownloadError(title, problems, retryable=retryable)

@@ -15,8 +15,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from rich.console import Console
 
-from subtext.data.measure import MeasureError, measure_corpus
-from subtext.data.scenarios import resolve_data_root
+from subtext.data.measure.corpus import MeasureError, measure_corpus
+from subtext.data.scenarios import AUDIO_FOLDER, resolve_data_root
 from subtext.errors import DataError, Problem
 from subtext.progress import Progress, TerminalBar, Watcher
 from tasks.artifacts import PrefectProgress, quietly
@@ -37,7 +37,7 @@ _PAGE_WIDTH = 100
 )
 def fetch(root: str) -> None:
     """Bring MUStARD into the folder; the table `refused` says what of it was not taken."""
-    from subtext.data import sources
+    from subtext.data.sources import fetch as sources
 
     folder = sources.corpus_root(root)
     with _watched(folder) as watch:
@@ -68,7 +68,7 @@ def measure(root: str, allow_missing: bool, n_workers: int) -> dict[str, Any]:
 @task(name="pivot", cache_policy=NO_CACHE)
 def pivot(root: str) -> dict[str, Any]:
     """Choose the Pivot Set; return and show how many clips are in it, by stratum and label."""
-    from subtext.data.pivot import make_pivot_set
+    from subtext.data.pivot.make import make_pivot_set
 
     with library_log():
         counts: dict[str, Any] = make_pivot_set(root)["counts"]
@@ -93,7 +93,7 @@ def validate(root: str, allow_missing: bool) -> str:
     problems = [
         problem
         for problem in report.problems
-        if not (allow_missing and problem.where == validation.AUDIO_FOLDER)
+        if not (allow_missing and problem.where == AUDIO_FOLDER)
     ]
     if problems:
         raise DataError(f"Corpus {report.root} refused", problems)

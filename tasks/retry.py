@@ -7,8 +7,7 @@ from typing import Any
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task, exponential_backoff
 
-from subtext.data.patience import DownloadError
-from subtext.errors import PublishError
+from subtext.errors import DownloadError, PublishError
 
 # 2, 4, 8, 16 s before jitter. The Hub's hourly quota outlasts any wait that would be sensible here.
 UPLOAD_RETRIES = 4

@@ -34,7 +34,7 @@ def data_fetch(
 
     Exit code 1 when members of the archive had to be refused, 2 when it can't go on.
     """
-    from subtext.data.sources import corpus_root, fetch, read_corpus, summary
+    from subtext.data.sources.fetch import corpus_root, fetch, read_corpus, summary
     from subtext.progress import TerminalBar
 
     source = read_corpus()
@@ -87,12 +87,12 @@ def data_pivot(
 ) -> None:
     """Make the Pivot Set: clips whose words alone mislead or do not decide.
 
-    Settings, with their meaning, are the fields of subtext.data.pivot_file.PivotConfig.
+    Settings, with their meaning, are the fields of subtext.data.pivot.file.PivotConfig.
     """
     from rich.console import Console
 
-    from subtext.data.pivot import make_pivot_set, render_pivot
-    from subtext.data.pivot_file import parse_config
+    from subtext.data.pivot.file import parse_config
+    from subtext.data.pivot.make import make_pivot_set, render_pivot
     from subtext.data.scenarios import PIVOT_FILE, resolve_data_root
 
     config = parse_config(assignments or [])

@@ -4,7 +4,7 @@
 - `prosody.json`, optional: `{"schema", "extractor", "clips": {clip_id: record}}`, records as in
   `subtext/prosody/schema.py`.
 - `pivot_set.json`, optional: `{"clips": {clip_id: {…}}}`; being a key is what makes a Pivot clip.
-  One that `subtext data pivot` wrote must still fit the clips (`subtext/data/pivot_file.py`).
+  One that `subtext data pivot` wrote must still fit the clips (`subtext/data/pivot/file.py`).
 
 Every problem in the three files is gathered into one DataError; no clip is ever left out.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.json_files import read_json, shown_key
-from subtext.data.pivot_file import pivot_problems
+from subtext.data.pivot.file import pivot_problems
 from subtext.errors import DataError, Problem
 from subtext.paths import project_root
 from subtext.prosody.reference import Reference
@@ -31,6 +31,7 @@ from subtext.run_dir import RunDir, load_config
 CLIPS_FILE = "sarcasm_data.json"
 PROSODY_FILE = "prosody.json"
 PIVOT_FILE = "pivot_set.json"
+AUDIO_FOLDER = "audio"
 _DEFAULT_ROOT = "data/mustard"
 # sarcasm_data.json of the authors' repository at commit b34b513.
 _MUSTARD_SHA256 = "ec9533032c5f143f197cb5fa5d4b29ab9bf56a20b0dc05d5b31d052f5957d39c"
@@ -102,7 +103,7 @@ def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, A
     """
     root = resolve_data_root(str(data_root) if data_root is not None else "")
     problems: list[Problem] = []
-    clips = _read_clips(root / CLIPS_FILE, problems)
+    clips = read_clips(root / CLIPS_FILE, problems)
     prosody_file = _read_side_file(root / PROSODY_FILE, problems)
     pivot_file = _read_side_file(root / PIVOT_FILE, problems)
     prosody, pivot = prosody_file.get("clips", {}), pivot_file.get("clips", {})
@@ -140,7 +141,9 @@ def data_digest(scenarios: Mapping[str, Mapping[str, Any]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_clips(path: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+def read_clips(path: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
+    """Return the clips of a `sarcasm_data.json`; add what is wrong with them to `problems`."""
+
     def locate(keys: tuple[str, ...]) -> tuple[str, str]:
         where = _where(path.name, keys[0]) if keys else path.name
         return where, _dotted(keys[1:]) or "clip"

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.data.json_files import read_json
-from subtext.data.pivot_file import pivot_problems
+from subtext.data.pivot.file import pivot_problems
 from subtext.data.scenarios import (
+    AUDIO_FOLDER,
     CLIPS_FILE,
     PIVOT_FILE,
     PROSODY_FILE,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 REPORT_SCHEMA = "subtext.validate/1"
-AUDIO_FOLDER = "audio"
 _SHOWN = 5
 _LONGEST_TEXT = 500
 

@@ -14,8 +14,9 @@
   (cc)"); periods 0.1-20 ms, maximum period factor 1.3, maximum amplitude factor 1.6, which are
   Praat's standard values.
 
-The settings are those behind the 210 MUStARD clips measured for the project, but for the ceiling
-(1.5·Q3, at least twice the floor, there) and the pulses, which came from a pitch search of their own, 75-600 Hz.
+The settings are those behind the 210 MUStARD clips measured for the project, but for two: the
+ceiling there was 1.5·Q3, at least twice the floor, and the pulses came from a pitch search of
+their own, 75-600 Hz.
 """
 
 from __future__ import annotations

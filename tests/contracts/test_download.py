@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from support.file_server import Fault, FileServer, file_server
 
-from subtext.data.download import Wanted, download
-from subtext.data.patience import DownloadError, Patience
-from subtext.errors import Problem
+from subtext.data.sources.download import Wanted, download
+from subtext.data.sources.patience import Patience
+from subtext.errors import DownloadError, Problem
 from subtext.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,8 +255,9 @@ def run_python(code: str, *arguments: str, wrapped_in: tuple[str, ...] = ()) -> 
 DOWNLOADER = """
 import sys
 from pathlib import Path
-from subtext.data.download import Wanted, download
-from subtext.data.patience import DownloadError, Patience
+from subtext.data.sources.download import Wanted, download
+from subtext.errors import DownloadError
+from subtext.data.sources.patience import Patience
 url, target, size, sha256 = sys.argv[1:5]
 wanted = Wanted(url, Path(target), int(size), sha256)
 patience = Patience(silence_s=30, waits_s=())

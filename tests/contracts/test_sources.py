@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 
 from subtext import strict_json
 from subtext.cli.main import app
-from subtext.data import sources as sources_module
-from subtext.data.hub_archive import HubArchive, resolve
-from subtext.data.patience import DownloadError, Patience
-from subtext.data.sources import LOCK_FILE, Fetched, corpus_root, fetch, read_corpus, summary
-from subtext.errors import DataError
+from subtext.data.sources import fetch as sources_module
+from subtext.data.sources.fetch import LOCK_FILE, Fetched, corpus_root, fetch, read_corpus, summary
+from subtext.data.sources.hub_archive import HubArchive, resolve
+from subtext.data.sources.patience import Patience
+from subtext.errors import DataError, DownloadError
 
 ROOT = Path(__file__).resolve().parents[2]
 MUSTARD = ROOT.parent / "shared" / "mustard"
@@ -302,7 +302,7 @@ def test_a_hub_in_trouble_is_asked_again(
 def test_a_silent_hub_is_not_waited_for(
     server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subtext.data.hub_archive._HUB_S", 0.3)
+    monkeypatch.setattr("subtext.data.sources.hub_archive._HUB_S", 0.3)
     server.plan(INFO, Fault(hang_after=0))
     with pytest.raises(DownloadError, match="does not answer") as caught:
         resolve(HubArchive(repo=REPO, file=FILE))

@@ -20,8 +20,8 @@ from support.prefect_server import CHECKOUT, PrefectServer
 
 from flows.command_line import data_main
 from subtext import strict_json
-from subtext.data.patience import DownloadError
 from subtext.data.scenarios import load_scenarios
+from subtext.errors import DownloadError
 from tasks.corpus import fetch, measure, pivot, validate
 from tasks.retry import can_retry
 

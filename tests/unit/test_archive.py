@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subtext.data import archive as archive_module
-from subtext.data.archive import Extraction, extract_clips
-from subtext.data.download import DownloadError
-from subtext.errors import DataError
+from subtext.data.sources import archive as archive_module
+from subtext.data.sources.archive import Extraction, extract_clips
+from subtext.errors import DataError, DownloadError
 from subtext.progress import Progress
 
 IDS = ("1_60", "2_380", "PERSON_12")
@@ -210,7 +209,7 @@ def test_progress_counts_the_clips_that_are_there(tmp_path: Path) -> None:
 def test_clips_larger_than_the_disk_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subtext.data.download._DISK_RESERVE_BYTES", 2**60)
+    monkeypatch.setattr("subtext.data.sources.download._DISK_RESERVE_BYTES", 2**60)
     with pytest.raises(DownloadError, match="don't fit on the disk"):
         extracted(tmp_path, [(GOOD, SOUND)])
 

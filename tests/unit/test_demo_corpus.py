@@ -1,52 +1,67 @@
-"""The committed demo corpus: made by its generator, balanced, and silent about its labels
-everywhere except in the delivery."""
+"""The committed demo corpus: real sound made by its generator, balanced, and silent about its
+labels everywhere except in the delivery."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
-import subprocess
+import shutil
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
+from subtext.data.measure.corpus import measure_corpus
 from subtext.data.scenarios import load_scenarios
+from subtext.data.scenes import scene_of, shared_lines
+from subtext.evaluation.baselines import BASELINES, Predictor, logistic, share_by
+from subtext.prosody.audio import decode
+from subtext.prosody.measure import AUDIO_EXTRACTOR, measure_clip
 from subtext.prosody.schema import SCHEMA, record_problems
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO = ROOT / "data" / "demo"
+DATA = ROOT / "data"
+DEMO = DATA / "demo"
+CARD = (DATA / "README.md").read_text(encoding="utf-8")
 MUSTARD = ROOT.parent / "shared" / "mustard" / "sarcasm_data.json"
 LEAK = 0.65
-CUES = ("f0_sd_st", "f0_final_slope_st_per_s", "pause_longest_s")
+MACHINES_DIFFER = 1e-3
+SLICE_STEP_ST = 0.5
+FAST_CLIPS = 6
 
 SCENARIOS: dict[str, dict[str, Any]] = json.loads((DEMO / "sarcasm_data.json").read_text())
 PROSODY: dict[str, Any] = json.loads((DEMO / "prosody.json").read_text())
 CLIPS = list(SCENARIOS.values())
-RECORDS = [PROSODY["clips"][clip_id] for clip_id in SCENARIOS]
 LABELS = np.array([clip["sarcasm"] for clip in CLIPS])
+SOUNDS = sorted((DEMO / "audio").iterdir())
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_demo", ROOT / "data" / "make_demo.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def generator() -> Iterator[ModuleType]:
+    """`data/make_demo.py`, which finds its neighbours as it does when run as a program."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DATA))
+        import make_demo
+
+        yield make_demo
+        for name in ("make_demo", "demo_delivery", "demo_voice"):
+            sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def levels_db() -> dict[str, float]:
+    """Mean level of every clip in dB, read from its sound, which must decode."""
+    samples = {path.stem: decode(path).samples for path in SOUNDS}
+    return {clip_id: 20 * float(np.log10(np.std(x))) for clip_id, x in samples.items()}
 
 
 def _scene(clip: dict[str, Any]) -> tuple[str, ...]:
@@ -58,76 +73,140 @@ def _words(text: str) -> list[str]:
 
 
 SCENES = [_scene(clip) for clip in CLIPS]
-WORDS = np.array([len(_words(clip["utterance"])) for clip in CLIPS])
-GROUPS = np.unique([" | ".join(scene) for scene in SCENES], return_inverse=True)[1]
 
 
 # --- the files ---------------------------------------------------------------------------------
 
 
-def test_generator_reproduces_the_committed_bytes(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "data" / "make_demo.py"), "-o", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True)
-    for name in ("sarcasm_data.json", "prosody.json"):
-        assert (tmp_path / name).read_bytes() == (DEMO / name).read_bytes(), f"rerun for {name}"
+def test_every_clip_has_a_flac_and_all_of_them_are_small() -> None:
+    assert len(CLIPS) >= 200
+    assert [path.name for path in SOUNDS] == sorted(f"{clip_id}.flac" for clip_id in SCENARIOS)
+    assert sum(path.stat().st_size for path in SOUNDS) <= 15e6
 
 
-def test_a_new_scene_changes_no_other_clip(generator: ModuleType, tmp_path: Path) -> None:
-    scene = '\n[[line]]\nsarcasm = true\nshow = "HARBOUR"\nspeaker = "MARA"\n'
-    scene += 'context = ["TOBIN: It rained in."]\nutterance = "An indoor pool, at last."\n'
-    lines = tmp_path / "lines.toml"
-    lines.write_text((DEMO / "lines.toml").read_text(encoding="utf-8") + scene, encoding="utf-8")
-    scenarios, prosody = generator.make_corpus(lines)
-    assert len(scenarios) == len(SCENARIOS) + 1
-    assert SCENARIOS.items() <= scenarios.items()
-    assert PROSODY["clips"].items() <= prosody["clips"].items()
+def test_every_sound_is_16_bit_mono_at_16_khz() -> None:
+    for path in SOUNDS:
+        header = path.read_bytes()[:42]
+        assert header[:4] == b"fLaC"
+        packed = int.from_bytes(header[18:26], "big")  # STREAMINFO: rate, channels, bits, samples
+        assert (packed >> 44, (packed >> 41) & 7, (packed >> 36) & 31) == (16000, 0, 15), path
 
 
-def test_loads_as_scenarios_with_prosody_for_every_clip() -> None:
-    scenarios = load_scenarios(DEMO)
-    assert list(scenarios) == list(SCENARIOS)
-    assert [clip["prosody"]["f0_sd_st"] for clip in scenarios.values()] == [
-        record["f0_sd_st"] for record in RECORDS
-    ]
+def test_every_sound_starts_and_ends_in_silence_and_never_clips() -> None:
+    for path in SOUNDS:
+        sound = decode(path)
+        loud = np.flatnonzero(np.abs(sound.samples) > 0.02 * np.abs(sound.samples).max())
+        edges_s = np.array([loud[0], sound.samples.size - 1 - loud[-1]]) / sound.rate_hz
+        assert ((edges_s >= 0.05) & (edges_s < 0.2)).all(), (path, edges_s)
+        assert sound.clipped_fraction == 0
+        assert np.abs(sound.samples).max() < 0.98
 
 
-def test_records_say_that_they_are_not_measured() -> None:
-    assert PROSODY["extractor"].startswith("illustrative/")
-    assert "not measured" in PROSODY["note"]
+def test_lines_become_the_committed_scenarios(generator: ModuleType) -> None:
+    voices, written = generator.read_lines(DEMO / "lines.toml")
+    assert list(generator.make_clips(written).items()) == list(SCENARIOS.items())
+    assert voices.keys() == {clip["speaker"] for clip in CLIPS}
 
 
-def test_records_agree_with_the_schema() -> None:
+def test_another_clip_changes_neither_ids_nor_cues(generator: ModuleType) -> None:
+    written = generator.read_lines(DEMO / "lines.toml")[1]
+    extra = {**written[0], "utterance": "An indoor pool, at last.", "sarcasm": True}
+    more = generator.make_clips([extra, *written])
+    assert len(more) == len(SCENARIOS) + 1
+    assert SCENARIOS.items() <= more.items()
+
+
+def test_records_are_measured_from_audio_and_agree_with_the_schema() -> None:
+    assert PROSODY.keys() == {"schema", "extractor", "clips"}
     assert PROSODY["schema"] == SCHEMA
+    assert PROSODY["extractor"].startswith(f"{SCHEMA} Praat ")
     assert PROSODY["clips"].keys() == SCENARIOS.keys()
     assert [p for i, record in PROSODY["clips"].items() for p in record_problems(i, record)] == []
+    assert list(load_scenarios(DEMO)) == list(SCENARIOS)
+
+
+def _assert_same(record: dict[str, Any], committed: dict[str, Any], where: str) -> None:
+    assert record.keys() == committed.keys()
+    for name, value in committed.items():
+        if name == "contour_st":
+            assert record[name] == pytest.approx(value, abs=SLICE_STEP_ST), (where, name)
+        elif isinstance(value, float):
+            close = pytest.approx(value, rel=MACHINES_DIFFER, abs=MACHINES_DIFFER)
+            assert record[name] == close, (where, name)
+        else:
+            assert record[name] == value, (where, name)
+
+
+@pytest.mark.parametrize("clip_id", list(SCENARIOS)[:: len(SCENARIOS) // FAST_CLIPS])
+def test_a_record_follows_from_the_committed_sound(clip_id: str) -> None:
+    path = DEMO / "audio" / f"{clip_id}.flac"
+    record = measure_clip(path, SCENARIOS[clip_id]["utterance"], clip_id)
+    _assert_same(record, PROSODY["clips"][clip_id], clip_id)
+
+
+@pytest.mark.slow
+def test_measuring_the_corpus_writes_the_committed_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUBTEXT_CACHE", str(tmp_path / "cache"))
+    root = tmp_path / "demo"
+    shutil.copytree(DEMO, root)
+    (root / "prosody.json").unlink()
+    written = json.loads(measure_corpus(root, n_workers=1).path.read_text())
+    assert written["extractor"] == AUDIO_EXTRACTOR()
+    assert written["clips"].keys() == PROSODY["clips"].keys()
+    for clip_id, record in written["clips"].items():
+        _assert_same(record, PROSODY["clips"][clip_id], clip_id)
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_generator_makes_the_committed_sound(generator: ModuleType, place: int) -> None:
+    from demo_voice import espeak_version
+
+    clip_id = list(SCENARIOS)[place]
+    try:
+        version = espeak_version()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    clip = SCENARIOS[clip_id]
+    voices, _ = generator.read_lines(DEMO / "lines.toml")
+    samples = generator.clip_sound(clip, voices[clip["speaker"]])
+    committed = decode(DEMO / "audio" / f"{clip_id}.flac").samples
+    if version != generator.ESPEAK_VERSION:
+        assert samples.size == pytest.approx(committed.size, rel=0.15)
+        pytest.skip(f"espeak-ng {version}, the sound is of {generator.ESPEAK_VERSION}")
+    assert samples.size == committed.size
+    assert np.abs(samples - committed).max() < MACHINES_DIFFER
 
 
 # --- the text ----------------------------------------------------------------------------------
 
 
-def test_classes_balance_in_all_clips_and_in_every_show_and_nearly_in_every_voice() -> None:
-    assert len(CLIPS) >= 96
-    assert LABELS.sum() * 2 == len(CLIPS)
-    for field, slack in (("show", 0), ("speaker", 1)):
+def test_classes_balance_in_all_clips_and_in_every_show_and_voice() -> None:
+    for field in ("show", "speaker"):
         signed = Counter[str]()
         for clip in CLIPS:
             signed[clip[field]] += 1 if clip["sarcasm"] else -1
-        assert max(map(abs, signed.values())) <= slack, signed
+        assert set(signed.values()) == {0}, signed
+    assert len({clip["speaker"] for clip in CLIPS}) >= 8
 
 
 def test_minimal_pairs_share_every_word_and_differ_in_label() -> None:
     labels: dict[tuple[str, ...], list[bool]] = defaultdict(list)
     for clip, scene in zip(CLIPS, SCENES, strict=True):
         labels[scene].append(clip["sarcasm"])
-    pairs = [found for found in labels.values() if len(found) == 2]
-    assert len(pairs) >= 40
-    assert all(sorted(found) == [False, True] for found in pairs)
+    pairs = {scene: found for scene, found in labels.items() if len(found) == 2}
+    assert len(pairs) >= 60
+    assert all(sorted(found) == [False, True] for found in pairs.values())
     assert all(len(found) <= 2 for found in labels.values())
+    assert all(len(utterance.split()) >= 4 for _, _, utterance, *_ in pairs)
 
 
-def test_no_utterance_belongs_to_two_scenes() -> None:
-    assert len({" ".join(_words(clip["utterance"])) for clip in CLIPS}) == len(set(SCENES))
+def test_only_the_twins_of_a_pair_share_a_line() -> None:
+    scenes = scene_of(SCENARIOS)
+    for line, ids in shared_lines(SCENARIOS).items():
+        assert len({_scene(SCENARIOS[clip_id]) for clip_id in ids}) == 1, line
+    assert len(set(scenes.values())) == len(set(SCENES))
 
 
 def test_every_clip_has_one_to_three_turns_and_no_name_is_spoken() -> None:
@@ -150,98 +229,114 @@ def test_no_line_is_taken_from_mustard() -> None:
 # --- what gives the label away -----------------------------------------------------------------
 
 
-def _folds(n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Ten folds, every tenth clip of the file: (known, judged) as masks."""
-    for fold in range(10):
-        judged = np.arange(n) % 10 == fold
-        yield ~judged, judged
+def _field(name: str) -> Predictor:
+    return logistic(lambda _, clip: [clip["prosody"][name]])
 
 
-def _prior_accuracy(values: Sequence[object], labels: np.ndarray) -> float:
-    """Ten folds: the majority label of the known clips with this value; a tie earns half."""
-    keys = np.array([str(value) for value in values])
-    correct = np.zeros(keys.size)
-    for known, judged in _folds(keys.size):
-        for i in np.flatnonzero(judged):
-            others = labels[known & (keys == keys[i])]
-            lean = others.mean() - 0.5 if others.size else 0.0
-            correct[i] = 0.5 if lean == 0 else (lean > 0) == labels[i]
-    return float(correct.mean())
+def _bag_of_words(part: str) -> Predictor:
+    """Logistic regression on the counts of the words in the line or in the context."""
+
+    def predict(
+        scenarios: dict[str, dict[str, Any]], train: Sequence[str], held_out: Sequence[str]
+    ) -> list[float]:
+        def texts(ids: Sequence[str]) -> list[str]:
+            found = [scenarios[clip_id][part] for clip_id in ids]
+            return [text if isinstance(text, str) else " ".join(text) for text in found]
+
+        model = make_pipeline(CountVectorizer(), LogisticRegression(C=0.1))
+        model.fit(texts(train), [scenarios[clip_id]["sarcasm"] for clip_id in train])
+        return [float(p) for p in model.predict_proba(texts(held_out))[:, 1]]
+
+    return predict
 
 
-def _stump_accuracy(values: ArrayLike, labels: np.ndarray) -> float:
-    """Ten folds: the single threshold, and its direction, that do best on the known clips."""
-    x = np.asarray(values, dtype=np.float64)
-    correct = np.zeros(x.size)
-    for known, judged in _folds(x.size):
-        points = np.unique(x[known])
-        cuts = (points[1:] + points[:-1]) / 2
-        above = ((x[known][None, :] > cuts[:, None]) == labels[known]).mean(axis=1)
-        best = int(np.argmax(np.abs(above - 0.5)))
-        correct[judged] = ((x[judged] > cuts[best]) == labels[judged]) == (above[best] > 0.5)
-    return float(correct.mean())
-
-
-def _neighbour_accuracy(labels: np.ndarray) -> float:
-    """The label of the clip before in the file, or its opposite, whichever does better."""
-    same = float((labels[1:] == labels[:-1]).mean())
-    return max(same, 1 - same)
-
-
-NUISANCES: dict[str, Callable[[np.ndarray], float]] = {
-    "speaker": lambda y: _prior_accuracy([clip["speaker"] for clip in CLIPS], y),
-    "show": lambda y: _prior_accuracy([clip["show"] for clip in CLIPS], y),
-    "answered speaker": lambda y: _prior_accuracy([c["context_speakers"][-1] for c in CLIPS], y),
-    "id prefix": lambda y: _prior_accuracy([clip_id[2] for clip_id in SCENARIOS], y),
-    "id order": lambda y: _stump_accuracy(range(len(CLIPS)), y),
-    "clip before": _neighbour_accuracy,
-    "line length": lambda y: _stump_accuracy(WORDS, y),
-    "context turns": lambda y: _stump_accuracy([len(c["context"]) for c in CLIPS], y),
-    "context length": lambda y: _stump_accuracy([len(" ".join(c["context"])) for c in CLIPS], y),
-    "duration": lambda y: _stump_accuracy([r["duration_s"] for r in RECORDS], y),
-    "pitch level": lambda y: _stump_accuracy([r["f0_median_hz"] for r in RECORDS], y),
-    "tempo": lambda y: _stump_accuracy(WORDS / [r["duration_s"] for r in RECORDS], y),
-    "loudness variation": lambda y: _stump_accuracy([r["intensity_sd_db"] for r in RECORDS], y),
-    "voice quality": lambda y: _stump_accuracy([r["hnr_mean_db"] for r in RECORDS], y),
+NUISANCES: dict[str, Predictor] = {
+    **BASELINES,
+    "answered speaker": share_by(lambda _, clip: clip["context_speakers"][-1]),
+    "first digit of the id": share_by(lambda clip_id, _: clip_id[2]),
+    "context turns": logistic(lambda _, clip: [float(len(clip["context"]))]),
+    "bag of words, line": _bag_of_words("utterance"),
+    "bag of words, context": _bag_of_words("context"),
+    "mean pitch": _field("f0_median_hz"),
+    "voice quality": _field("hnr_mean_db"),
+    "speech rate": _field("speech_rate_syllables_per_s"),
+    "articulation rate": _field("articulation_rate_syllables_per_s"),
+    "duration a word": logistic(
+        lambda _, clip: [clip["prosody"]["duration_s"] / len(clip["utterance"].split())]
+    ),
 }
+
+
+def _accuracy(predict: Predictor, scenarios: dict[str, dict[str, Any]]) -> float:
+    """Five folds that keep scenes together, mean of three draws of the folds."""
+    ids = list(scenarios)
+    groups = list(scene_of(scenarios).values())
+    correct: list[bool] = []
+    for draw in range(3):
+        for known, judged in GroupKFold(5, shuffle=True, random_state=draw).split(
+            ids, None, groups
+        ):
+            held_out = [ids[i] for i in judged]
+            found = predict(scenarios, [ids[i] for i in known], held_out)
+            labels = [scenarios[clip_id]["sarcasm"] for clip_id in held_out]
+            correct += [(p > 0.5) == label for p, label in zip(found, labels, strict=True)]
+    return float(np.mean(correct))
 
 
 @pytest.mark.parametrize("name", NUISANCES)
 def test_trivial_baseline_stays_near_chance(name: str) -> None:
-    assert NUISANCES[name](LABELS) < LEAK
+    assert _accuracy(NUISANCES[name], load_scenarios(DEMO)) < LEAK
 
 
-def test_the_baselines_would_notice_a_leak() -> None:
-    speakers = [clip["speaker"] for clip in CLIPS]
-    assert _prior_accuracy(speakers, np.array([name < "N" for name in speakers])) == 1.0
-    assert _stump_accuracy(WORDS, WORDS < 8) > 0.95
-    assert _neighbour_accuracy(np.arange(len(CLIPS)) < 60) > 0.95
+def test_mean_level_stays_near_chance(levels_db: dict[str, float]) -> None:
+    level = logistic(lambda clip_id, _: [levels_db[clip_id]])
+    assert _accuracy(level, load_scenarios(DEMO)) < LEAK
 
 
-def _scene_grouped(model: Any, inputs: Any) -> float:
-    folds = GroupKFold(n_splits=5)
-    return float(cross_val_score(model, inputs, LABELS, groups=GROUPS, cv=folds).mean())
+@pytest.mark.parametrize(
+    ("name", "leak"),
+    [
+        ("speaker", lambda clip: clip["speaker"] < "M"),
+        ("line length", lambda clip: len(clip["utterance"].split()) > 8),
+        ("mean pitch", lambda clip: clip["prosody"]["f0_median_hz"] > 150),
+        ("bag of words, context", lambda clip: "the" in " ".join(clip["context"]).split()),
+    ],
+)
+def test_the_baselines_would_notice_a_leak(name: str, leak: Any) -> None:
+    told = {i: {**clip, "sarcasm": leak(clip)} for i, clip in load_scenarios(DEMO).items()}
+    assert _accuracy(NUISANCES[name], told) > 0.7
 
 
-def test_words_are_nearly_powerless() -> None:
-    text = [" ".join((*clip["context"], clip["utterance"])) for clip in CLIPS]
-    model = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression())
-    assert _scene_grouped(model, text) < LEAK
+# --- what the delivery tells -------------------------------------------------------------------
 
 
-def test_delivery_tells_but_not_perfectly() -> None:
-    cues = [[record[name] for name in CUES] for record in RECORDS]
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    assert 0.65 <= _scene_grouped(model, cues) < 0.95
+def test_measured_cues_follow_the_drawn_ones(generator: ModuleType) -> None:
+    from demo_delivery import CUE_FIELDS
+
+    drawn = np.stack([generator.clip_cues(clip)[0] for clip in CLIPS])
+    for i, (cue, (field, sign)) in enumerate(CUE_FIELDS.items()):
+        measured = [PROSODY["clips"][clip_id][field] for clip_id in SCENARIOS]
+        # The rate also depends on the words; the other cues are solved for.
+        least = 0.75 if cue == "slowness" else 0.85
+        assert sign * np.corrcoef(drawn[:, i], measured)[0, 1] > least, cue
 
 
-@pytest.mark.parametrize("name", CUES)
-def test_no_single_cue_decides(name: str) -> None:
-    assert _stump_accuracy([record[name] for record in RECORDS], LABELS) < 0.85
+def test_no_single_cue_decides(generator: ModuleType) -> None:
+    from demo_delivery import CUE_FIELDS
+
+    for cue, (field, _) in CUE_FIELDS.items():
+        assert _accuracy(_field(field), load_scenarios(DEMO)) < 0.8, cue
 
 
-def test_ceiling_is_what_the_data_card_says(generator: ModuleType) -> None:
-    ceiling = generator.measure_ceiling(DEMO / "lines.toml", 500)
-    assert 0.80 <= ceiling["ideal"] <= 0.89
-    assert 0.77 <= ceiling["records"] <= 0.88
-    assert ceiling["duration"] < 0.56
+def test_ceilings_are_those_the_data_card_states(generator: ModuleType) -> None:
+    from demo_delivery import cue_ceiling, record_ceiling
+
+    computed = cue_ceiling(5000) | record_ceiling(DEMO)
+    stated = dict(re.findall(r"^\| `(\w+)`[^|]*\| (0\.\d\d) \|", CARD, flags=re.MULTILINE))
+    assert stated.keys() == computed.keys()
+    for name, accuracy in computed.items():
+        # Another version of scikit-learn or of the mathematics library may move a clip or two.
+        assert accuracy == pytest.approx(float(stated[name]), abs=0.015), name
+    assert 0.84 <= computed["ideal"] <= 0.89
+    assert 0.78 <= computed["records"] < 0.93
+    assert computed["words"] >= 0.76

@@ -7,20 +7,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = {"torch", "transformers", "trl", "peft", "mlflow", "datasets", "huggingface_hub"}
+HEAVY = {
+    "av", "datasets", "huggingface_hub", "matplotlib", "mlflow", "parselmouth", "peft", "sklearn",
+    "torch", "transformers", "trl",
+}  # fmt: skip
 LIGHT_MODULES = [
     "subtext.answer",
     "subtext.config",
     "subtext.cli.main",
     "subtext.data.dataset",
+    "subtext.data.measure.corpus",
+    "subtext.data.pivot.make",
     "subtext.data.scenarios",
+    "subtext.data.sources.fetch",
     "subtext.data.splits",
+    "subtext.data.validate",
+    "subtext.evaluation.leaks",
     "subtext.evaluation.metrics",
     "subtext.prepare",
     "subtext.progress",
     "subtext.prompts",
     "subtext.prosody.features",
     "subtext.prosody.from_tracks",
+    "subtext.prosody.measure",
+    "subtext.prosody.plot",
     "subtext.prosody.render",
     "subtext.publishing.uploads",
     "subtext.rewards",

@@ -17,8 +17,8 @@ import pytest
 from support.audio_corpus import buzz, write_audio_corpus, write_wav
 
 from subtext import strict_json
-from subtext.data import measure
-from subtext.data.measure import Measured, MeasureError, measure_corpus
+from subtext.data.measure import corpus as measure
+from subtext.data.measure.corpus import Measured, MeasureError, measure_corpus
 from subtext.data.scenarios import load_scenarios
 from subtext.errors import ConfigError, DataError
 from subtext.prosody.measure import AUDIO_EXTRACTOR, measure_clip
@@ -106,7 +106,7 @@ def test_a_changed_sound_or_transcript_is_measured_again(corpus):
 
 
 def test_other_code_or_decoder_never_meets_old_records(corpus, monkeypatch):
-    from subtext.data import measure_cache
+    from subtext.data.measure import cache as measure_cache
 
     monkeypatch.setattr(measure_cache, "_code_digest", lambda: "another version")
     assert measure_corpus(corpus, n_workers=1).n_measured == 4
@@ -264,7 +264,7 @@ def test_a_cache_that_cannot_be_written_is_named(corpus, cache):
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from subtext.data.measure import measure_corpus
+from subtext.data.measure.corpus import measure_corpus
 from subtext.prosody import measure
 
 corpus, kind, n_workers = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

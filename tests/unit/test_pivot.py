@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from subtext import strict_json
 from subtext.cli.main import app
-from subtext.data.pivot import make_pivot_set, pivot_set
-from subtext.data.pivot_file import (
+from subtext.data.pivot.committee import _committee, _folds, fold_scores, text_scores
+from subtext.data.pivot.file import (
     PivotConfig,
     inadmissible_reason,
     parse_config,
@@ -30,9 +30,9 @@ from subtext.data.pivot_file import (
     pivot_problems,
     select_pivot,
 )
+from subtext.data.pivot.make import make_pivot_set, pivot_set
 from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import scene_of
-from subtext.data.text_committee import _committee, _folds, fold_scores, text_scores
 from subtext.errors import ConfigError, DataError
 from subtext.prosody.from_tracks import records_from_npz
 
@@ -251,8 +251,8 @@ def test_another_seed_gives_other_folds() -> None:
 def test_the_bytes_do_not_depend_on_threads(tmp_path: Path) -> None:
     (tmp_path / "clips.json").write_text(json.dumps(corpus()))
     code = (
-        "import json, sys; from subtext.data.pivot import pivot_set;"
-        "from subtext.data.pivot_file import PivotConfig; from subtext import strict_json;"
+        "import json, sys; from subtext.data.pivot.make import pivot_set;"
+        "from subtext.data.pivot.file import PivotConfig; from subtext import strict_json;"
         "c = json.load(open(sys.argv[1]));"
         "sys.stdout.write(strict_json.dumps(pivot_set(c, PivotConfig(n_repeats=1))))"
     )

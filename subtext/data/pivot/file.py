@@ -4,9 +4,9 @@
      "clips": {id: {"stratum", "reason", "label", "text_score", "members"}},
      "text_scores": {id: {"text_score", "members"}}}
 
-`text_score` t is P(sarcastic) as words alone give it, `members` the same of each text model;
-`subtext.data.pivot` makes them. `clips` are the Pivot clips, `text_scores` all clips, so that the
-text-easy rest can be reported too. The rule:
+`text_score` t is P(sarcastic) as words alone give it, `members` the same of each text model.
+`clips` are the Pivot clips, `text_scores` all clips, so that the text-easy rest can be reported
+too. The rule:
 
 - Admissible: by sound alone, blind to label and text. A prosody record, enough voiced speech, no
   refused quality flag.

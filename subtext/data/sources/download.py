@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
-from subtext.data.patience import DownloadError, Patience, persistently
-from subtext.errors import Problem
+from subtext.data.sources.patience import Patience, persistently
+from subtext.errors import DownloadError, Problem
 from subtext.progress import Progress, Watcher, nobody
 
 if TYPE_CHECKING:

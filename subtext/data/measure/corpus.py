@@ -17,14 +17,13 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.cores import free_cores
-from subtext.data.measure_cache import RecordCache
-from subtext.data.measure_pool import Job, Outcome, measure_jobs
-from subtext.data.scenarios import CLIPS_FILE, PROSODY_FILE, _read_clips
+from subtext.data.measure.cache import RecordCache
+from subtext.data.measure.pool import Job, Outcome, measure_jobs
+from subtext.data.scenarios import AUDIO_FOLDER, CLIPS_FILE, PROSODY_FILE, read_clips
 from subtext.errors import ConfigError, DataError, Problem
 from subtext.progress import Progress, Watcher, nobody
 from subtext.prosody.schema import SCHEMA
 
-AUDIO_FOLDER = "audio"
 _TITLE = "Prosody not measured"
 
 logger = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def check_corpus(root: Path) -> dict[str, dict[str, Any]]:
     Raises DataError for clips that can't be read, and for a missing folder of sounds.
     """
     problems: list[Problem] = []
-    clips = _read_clips(root / CLIPS_FILE, problems)
+    clips = read_clips(root / CLIPS_FILE, problems)
     if not (root / AUDIO_FOLDER).is_dir():
         remedy = (
             f"Put the clips' sounds there: {AUDIO_FOLDER}/<clip id>.wav, .flac, .mp4 and so on."

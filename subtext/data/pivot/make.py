@@ -1,7 +1,7 @@
 """The Pivot Set: clips whose words alone mislead, or do not decide (science notes, section 12).
 
-Scores come from `subtext.data.text_committee`, which reads words only; the rule and the file are
-described in `subtext.data.pivot_file`. Nothing is picked by hand, and no model that knows the
+Scores come from `subtext.data.pivot.committee`, which reads words only; the rule and the file are
+described in `subtext.data.pivot.file`. Nothing is picked by hand, and no model that knows the
 delivery has a say.
 """
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
-from subtext.data.pivot_file import (
+from subtext.data.pivot.committee import MEMBERS, text_scores
+from subtext.data.pivot.file import (
     AMBIGUOUS,
     MISLEADING,
     NOTE,
@@ -31,7 +32,6 @@ from subtext.data.scenarios import (
     load_scenarios,
     resolve_data_root,
 )
-from subtext.data.text_committee import MEMBERS, text_scores
 from subtext.errors import DataError, Problem
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def make_pivot_set(
 
 
 def pivot_set(scenarios: Scenarios, config: PivotConfig | None = None) -> dict[str, Any]:
-    """Return the content of `pivot_set.json` for these clips (`subtext.data.pivot_file`)."""
+    """Return the content of `pivot_set.json` for these clips (`subtext.data.pivot.file`)."""
     import sklearn
 
     config = config or PivotConfig()

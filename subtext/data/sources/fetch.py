@@ -20,9 +20,10 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from subtext import strict_json
-from subtext.data.archive import Extraction, extract_clips
-from subtext.data.download import Wanted, disk_error, download
-from subtext.data.hub_archive import (
+from subtext.data.scenarios import AUDIO_FOLDER, CLIPS_FILE
+from subtext.data.sources.archive import Extraction, extract_clips
+from subtext.data.sources.download import Wanted, disk_error, download
+from subtext.data.sources.hub_archive import (
     Closed,
     HubArchive,
     Locked,
@@ -32,15 +33,13 @@ from subtext.data.hub_archive import (
     resolve,
     wanted_archive,
 )
-from subtext.data.patience import Patience, persistently
-from subtext.data.scenarios import CLIPS_FILE
+from subtext.data.sources.patience import Patience, persistently
 from subtext.errors import DataError, Problem
 from subtext.paths import project_root
 from subtext.progress import Watcher, nobody
 
 SOURCES_FILE = "data/sources.toml"
 LOCK_FILE = "sources.lock.json"
-AUDIO_FOLDER = "audio"
 _BUSY_FILE = ".fetch.lock"
 _DEFAULT_ROOT = "data/mustard"
 _SHOWN_CLIPS = 20

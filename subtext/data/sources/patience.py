@@ -1,35 +1,20 @@
-"""Downloads that fail, and how long to go on trying."""
+"""How long to go on trying a download that fails."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from subtext.errors import DataError, Problem
+from subtext.errors import DownloadError
 
 _PROGRESS_BYTES = 2**20
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-
-
-class DownloadError(DataError):
-    """A download failed. `retryable` says whether another try can help."""
-
-    def __init__(self, title: str, problems: Sequence[Problem], *, retryable: bool = False) -> None:
-        self.retryable = retryable
-        super().__init__(title, problems)
-
-    def __reduce__(self) -> Any:
-        return _download_error, (self.title, self.problems, self.retryable)
-
-
-def _download_error(title: str, problems: Sequence[Problem], retryable: bool) -> DownloadError:
-    return DownloadError(title, problems, retryable=retryable)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from subtext.data.download import Wanted
-from subtext.data.patience import DownloadError
-from subtext.errors import Problem
+from subtext.data.sources.download import Wanted
+from subtext.errors import DownloadError, Problem
 
 _HUB_S = 30.0
 _RETRYABLE_STATUS = {408, 429}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
-from subtext.data.measure_pool import Job
+from subtext.data.measure.pool import Job
 from subtext.errors import DataError, Problem
 from subtext.paths import cache_dir
 from subtext.prosody.schema import record_problems

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from subtext.data.masking import Cast, masked_clip
-from subtext.data.pivot_file import PivotConfig
+from subtext.data.pivot.file import PivotConfig
 from subtext.data.scenes import scene_of
 from subtext.errors import DataError, Problem
 

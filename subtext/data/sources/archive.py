@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from subtext.data.download import disk_error, require_space
+from subtext.data.sources.download import disk_error, require_space
 from subtext.errors import DataError, Problem
 from subtext.progress import Progress, Watcher, nobody
 from subtext.prosody.audio import AUDIO_SUFFIXES
