@@ -13,12 +13,25 @@ from tqdm.auto import tqdm
 Stage = Literal[
     "fetch", "unpack", "measure", "warm_start", "grpo", "judge base", "judge warm", "judge trained"
 ]
+UNITS: Mapping[Stage, str] = {
+    "fetch": "bytes",
+    "unpack": "files",
+    "measure": "clips",
+    "warm_start": "steps",
+    "grpo": "steps",
+    "judge base": "clips",
+    "judge warm": "clips",
+    "judge trained": "clips",
+}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`step` of `max_steps` is done. `metrics` holds finite numbers by name, such as
-    `train/reward`; names carry the stage, so that one tracking run can hold them all."""
+    """`step` of `max_steps` is done, counted in `UNITS`.
+
+    `metrics` holds finite numbers by name, such as `train/reward`; names carry the stage, so that
+    one tracking run can hold them all.
+    """
 
     stage: Stage
     step: int
@@ -67,8 +80,8 @@ class TerminalBar:
                 total=progress.max_steps,
                 desc=progress.stage.replace("_", " "),
                 disable=None,
-                unit="B" if progress.stage == "fetch" else "it",
-                unit_scale=progress.stage == "fetch",
+                unit="B" if UNITS[progress.stage] == "bytes" else f" {UNITS[progress.stage]}",
+                unit_scale=UNITS[progress.stage] == "bytes",
             )
         shown = {
             short: f"{progress.metrics[name]:.3f}"

@@ -19,7 +19,7 @@ from prefect.artifacts import (
 )
 from prefect.logging import get_run_logger
 
-from subtext.progress import Progress
+from subtext.progress import UNITS, Progress
 from subtext.run_dir import RunDir
 from subtext.summary import (
     LEAK_COLUMNS,
@@ -44,13 +44,16 @@ class PrefectProgress:
         self._artifacts: dict[str, UUID] = {}
         self._updated_at = 0.0
         self._seen: tuple[str, int] | None = None
+        self._n_logged: dict[str, int] = {}
 
     def __call__(self, progress: Progress) -> None:
         if (progress.stage, progress.step) == self._seen:
             return  # a trainer's closing record repeats the last step
         self._seen = (progress.stage, progress.step)
         last = progress.step >= progress.max_steps
-        if last or progress.step % max(1, progress.max_steps // _LOG_LINES_A_STAGE) == 0:
+        n_due = _LOG_LINES_A_STAGE * progress.step // max(1, progress.max_steps)
+        if last or n_due > self._n_logged.get(progress.stage, 0):
+            self._n_logged[progress.stage] = n_due
             self._logger.info(progress_line(progress))
         # A SQLite server locks up under an update a step.
         if last or time.monotonic() - self._updated_at > _SECONDS_BETWEEN_UPDATES:
@@ -66,7 +69,7 @@ class PrefectProgress:
         made = create_progress_artifact(
             percent,
             artifact_key(f"{progress.stage} progress"),
-            f"{progress.stage} of {self._run_id}: {progress.max_steps} steps",
+            f"{progress.stage} of {self._run_id}: {progress.max_steps} {UNITS[progress.stage]}",
         )
         assert isinstance(made, UUID)  # a coroutine only where the caller is one
         self._artifacts[progress.stage] = made

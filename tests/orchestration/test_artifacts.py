@@ -1,5 +1,7 @@
 """What the Prefect UI is told, and that telling it can't end the work."""
 
+import logging
+
 import pytest
 from prefect.logging import disable_run_logger
 
@@ -77,6 +79,25 @@ def test_a_server_that_is_down_does_not_end_the_work(monkeypatch, tmp_path):
         show_places(RunDir(tmp_path))
         show_leaks(RunDir(tmp_path))
     assert len(server.calls) >= 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "max_steps", "n_lines"),
+    [
+        pytest.param(range(1, 6), 5, 5, id="every-step-of-few"),
+        pytest.param(range(1, 201), 200, 20, id="twenty-of-many"),
+        pytest.param([*range(65_536, 10**7, 65_536), 10**7], 10**7, 20, id="bytes-in-chunks"),
+    ],
+)
+def test_about_twenty_log_lines_whatever_is_counted(monkeypatch, caplog, steps, max_steps, n_lines):
+    Server(monkeypatch, down=False)
+    monkeypatch.setattr(artifacts, "get_run_logger", lambda: logging.getLogger("watched"))
+    with caplog.at_level(logging.INFO, logger="watched"):
+        watch = PrefectProgress("demo-1")
+        for step in steps:
+            watch(Progress("fetch", step, max_steps))
+    assert len(caplog.messages) == n_lines
+    assert caplog.messages[-1] == f"fetch {max_steps}/{max_steps}"
 
 
 def test_few_updates_and_always_the_last(monkeypatch):

@@ -179,6 +179,13 @@ def test_the_generator_makes_the_committed_sound(generator: ModuleType, place: i
     assert np.abs(samples - committed).max() < MACHINES_DIFFER
 
 
+def test_a_line_that_cannot_be_spoken_says_what_to_install(generator: ModuleType) -> None:
+    from demo_voice import Voice, speak
+
+    with pytest.raises(RuntimeError, match="apt-get install espeak-ng"):
+        speak("Nobody has this voice.", Voice("no/such-voice", 100, 160))
+
+
 # --- the text ----------------------------------------------------------------------------------
 
 
