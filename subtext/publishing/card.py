@@ -85,7 +85,7 @@ def render_card(
         _header(base_id, corpus),
         f"# Sarcasm judge, run {run.run_id}",
         _what_it_is(base),
-        f"## Results\n\n{_results(metrics)}",
+        f"## Results\n\n{_results(metrics)}{_leaks(run.read(run.leak_report))}",
         f"## Training data\n\n{_training_data(split, config, corpus)}",
         f"## Use\n\n{_use(config, base, base_id)}",
         f"## Limits\n\n{_LIMITS.format(corpus=_CORPUS_LIMITS[corpus])}",
@@ -148,12 +148,27 @@ def _results(metrics: Mapping[str, Any]) -> str:
     return "\n".join(rows) + f"\n\n{notes}"
 
 
+def _leaks(report: Mapping[str, Any] | None) -> str:
+    if report is None:
+        return ""
+    scores = [
+        f"{name} {figures['accuracy']:.3f} ({low:.3f} to {high:.3f})"
+        for name, figures in report["baselines"].items()
+        for low, high in [figures["accuracy_interval"]]
+    ]
+    return (
+        f"\n\nWithout reading a line, fitted on the training clips, on all {report['n_held_out']} "
+        f"held-out clips: {', '.join(scores)}. Pairs of clips that share a line and lie on both "
+        f"sides of the split: {report['scenes']['n_pairs_across']}."
+    )
+
+
 def _training_data(split: Mapping[str, Any], config: RunConfig, corpus: str) -> str:
     kept = " Only clips with prosody were used." if config.data.require_prosody else ""
     return (
         f"{_CORPUS_TEXTS[corpus]}. "
         f"{len(split['train'])} clips to train on, {len(split['held_out'])} held out, of which "
-        f"{len(split['judged'])} were judged.{kept}\n\n"
+        f"{len(split['judged'])} were judged; data.split is `{config.data.split}`.{kept}\n\n"
         f"sha256 of all clips: `{split['data_digest']}`"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 from subtext import strict_json
 from subtext.config import RunConfig
+from subtext.evaluation.leaks import leak_report
 from subtext.evaluation.metrics import score_completion, summarise
 from subtext.profiles import resolve
 from subtext.prompts import system_prompt
@@ -170,6 +172,24 @@ def test_limits_and_settings_are_there_and_the_place_of_the_run_is_not(run: RunD
     assert "| grpo.learning_rate | 0.0001 |" in body
     assert "/home" not in body
     assert str(run.path) not in body
+
+
+def test_the_card_says_what_trivial_predictors_score(run: RunDir) -> None:
+    clips = {
+        f"c{i}": {
+            "utterance": "Oh.", "speaker": "ABC"[i % 3], "show": "S", "context": [],
+            "context_speakers": [], "sarcasm": i % 3 == 0, "prosody": None,
+        }
+        for i in range(12)
+    }  # fmt: skip
+    ids = sorted(clips)
+    split = {**SPLIT, "kind": "scene", "train": ids[:6], "held_out": ids[6:]}
+    strict_json.write(run.leak_report, leak_report(clips, split))
+    _, body = card_of(run, data={"split": "scene"})
+    assert "data.split is `scene`" in body
+    assert re.search(r"on all 6\nheld-out clips|on all 6 held-out clips", body)
+    assert re.search(r"speaker \d\.\d{3} \(0\.\d{3} to [01]\.\d{3}\)", body)
+    assert "lie on both sides of the split: 0." in body
 
 
 def test_the_same_run_gives_the_same_bytes(run: RunDir) -> None:
