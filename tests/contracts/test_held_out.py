@@ -13,26 +13,27 @@ from safetensors.torch import load_file, save_file
 from support.corpus import write_corpus
 from support.tiny_policy import build_tiny_policy, pretrain
 
-from subtext import strict_json
+from subtext import judge, strict_json
 from subtext.answer import format_answer
 from subtext.config import PromptConfig
 from subtext.data.dataset import dataset_rows
-from subtext.data.scenarios import load_scenarios
+from subtext.data.scenarios import load_run_scenarios, load_scenarios
 from subtext.errors import EvaluationError, MachineError
 from subtext.evaluation import held_out
+from subtext.evaluation.generate import generate_answers
 from subtext.evaluation.held_out import judge_held_out
-from subtext.judge import Judge
 from subtext.policy.train import train_policy
 from subtext.prepare import prepare_run
 from subtext.progress import Progress
-from subtext.run_dir import RunDir
+from subtext.prompts import build_messages
+from subtext.prosody.reference import PUBLISHED
+from subtext.run_dir import RunDir, load_config
 
 N_CLIPS = 7
 BATCH = 3
 
 
-def trained_run(home: Path, warm_steps: int) -> RunDir:
-    """A short training on a base that has learnt, if roughly, to answer in the right form."""
+def prepared_run(home: Path, warm_steps: int, run_id: str) -> RunDir:
     overrides = {
         "data": {"root": "corpus", "n_train_rows": 16, "eval_ratio": 0.5},
         "model": {"source": "path", "name": str(home / "base")},
@@ -47,7 +48,12 @@ def trained_run(home: Path, warm_steps: int) -> RunDir:
         "training": {"per_device_train_batch_size": 4, "num_threads": 1},
         "evaluation": {"n_eval_clips": N_CLIPS, "batch_size": BATCH},
     }
-    run = prepare_run("demo", overrides, default_run_id=f"warm-{warm_steps}")
+    return prepare_run("demo", overrides, default_run_id=run_id)
+
+
+def trained_run(home: Path, warm_steps: int) -> RunDir:
+    """A short training on a base that has learnt, if roughly, to answer in the right form."""
+    run = prepared_run(home, warm_steps, f"warm-{warm_steps}")
     train_policy(run)
     return run
 
@@ -60,13 +66,15 @@ def example(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("home")
-    write_corpus(home / "corpus", n_clips=16, with_prosody=False)
-    # All clips: the tiny policy answers in form only where it knows the prompt by heart.
-    rows = dataset_rows(load_scenarios(home / "corpus"), 32, prompt=PromptConfig())
-    pretrain(build_tiny_policy(home / "base"), [example(row) for row in rows], steps=40)
+    write_corpus(home / "corpus", n_clips=32)
+    base = build_tiny_policy(home / "base")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SUBTEXT_HOME", str(home))
-        patch.setenv("SUBTEXT_BASE_MODEL", str(home / "base"))
+        patch.setenv("SUBTEXT_BASE_MODEL", str(base))
+        # All clips: the tiny policy answers in form only where it knows the prompt by heart.
+        scenarios = load_run_scenarios(prepared_run(home, 0, "scratch"))
+        rows = dataset_rows(scenarios, 64, prompt=PromptConfig())
+        pretrain(base, [example(row) for row in rows], steps=50)
         yield home
 
 
@@ -166,7 +174,7 @@ class TestReload:
         scenarios = load_scenarios(judged.run.path.parents[1] / "corpus")
         records = strict_json.read(judged.run.held_out_eval)["results"]
         clips = [scenarios[record["clip_id"]] for record in records]
-        answers = Judge.load(judged.run.adapter).judge(clips)
+        answers = judge.Judge.load(judged.run.adapter).judge(clips)
         keys = {"label": "predicted", "confidence": "confidence", "well_formed": "well_formed"}
         for answer, record in zip(answers, records, strict=True):
             assert {key: answer[key] for key in keys} == {
@@ -175,19 +183,37 @@ class TestReload:
         assert sum(answer["well_formed"] for answer in answers) >= N_CLIPS // 2
         assert any(answer["reasoning"] for answer in answers)
 
+    def test_judge_reads_what_the_trained_pass_read(
+        self, judged: Judged, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read: list[Any] = []
+
+        def generate(model: Any, tokenizer: Any, conversations: Any, **options: Any) -> Any:
+            read.extend(conversations)
+            return generate_answers(model, tokenizer, conversations, **options)
+
+        monkeypatch.setattr(judge, "generate_answers", generate)
+        scenarios = load_scenarios(judged.run.path.parents[1] / "corpus")
+        clip_ids = strict_json.read(judged.run.split)["judged"]
+        judge.Judge.load(judged.run.adapter).judge([scenarios[clip_id] for clip_id in clip_ids])
+        described, prompt = load_run_scenarios(judged.run), load_config(judged.run).prompt
+        assert read == [build_messages(clip_id, described, prompt) for clip_id in clip_ids]
+        published = PUBLISHED.described_clips(scenarios)
+        assert read != [build_messages(clip_id, published, prompt) for clip_id in clip_ids]
+
     def test_other_base_is_refused(
         self, judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SUBTEXT_BASE_MODEL", str(build_tiny_policy(tmp_path / "other")))
         with pytest.raises(MachineError, match=r"base\.sha256.*answers would differ"):
-            Judge.load(judged.run.adapter)
+            judge.Judge.load(judged.run.adapter)
 
     def test_no_base_folder_is_refused(
         self, judged: Judged, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("SUBTEXT_BASE_MODEL")
         with pytest.raises(MachineError, match="Set SUBTEXT_BASE_MODEL"):
-            Judge.load(judged.run.adapter)
+            judge.Judge.load(judged.run.adapter)
 
 
 class TestCrash:
