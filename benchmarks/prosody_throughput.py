@@ -31,8 +31,9 @@ from pathlib import Path
 import numpy as np
 
 from subtext.prosody import tracks
-from subtext.prosody.audio import AUDIO_SUFFIXES, RATE_HZ, Sound, decode
+from subtext.prosody.audio import RATE_HZ, Sound, decode
 from subtext.prosody.measure import measure_clip
+from subtext.prosody.sound_files import is_sound_file
 
 _ROUNDS = 3
 _MAX_CLIPS = 12
@@ -163,7 +164,7 @@ def _vowel(f0_hz: np.ndarray, formants: tuple[int, ...]) -> np.ndarray:
 
 def _files(folder: Path) -> list[Path]:
     """At most 12 files, evenly over the folder."""
-    found = sorted(p for p in folder.glob("*") if p.suffix in AUDIO_SUFFIXES)
+    found = sorted(filter(is_sound_file, folder.glob("*")))
     return found[:: max(1, len(found) // _MAX_CLIPS)][:_MAX_CLIPS]
 
 

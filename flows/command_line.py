@@ -99,8 +99,8 @@ def data_main(data_flow: Flow, arguments: Sequence[str] | None = None) -> int:
         help="processes that measure (default 0: as many as cores are free)",
     )  # fmt: skip
     options = parser.parse_args(arguments)
+    from subtext.data.folder import resolve_data_root
     from subtext.data.measure.corpus import check_corpus, check_workers
-    from subtext.data.scenarios import resolve_data_root
     from subtext.data.sources.fetch import read_corpus
 
     try:
@@ -169,7 +169,7 @@ def _print_corpus(root: str) -> None:
     from rich.console import Console
 
     from subtext import strict_json
-    from subtext.data.scenarios import PROSODY_FILE, corpus_name
+    from subtext.data.folder import PROSODY_FILE, corpus_name
     from subtext.data.validate import render_report, validate
 
     Console().print(render_report(validate(root)), crop=False)

@@ -276,7 +276,7 @@ class RunConfig(_Section):
         return self
 
 
-_SPLITS_USING = {
+SPLITS_USING = {
     "eval_ratio": ("random", "stratified", "scene", "speaker"),
     "split_seed": ("random", "stratified", "scene", "speaker"),
     "test_shows": ("show",),
@@ -285,7 +285,7 @@ _SPLITS_USING = {
 
 
 def _split_problems(data: DataConfig) -> Iterable[Problem]:
-    for name, splits in _SPLITS_USING.items():
+    for name, splits in SPLITS_USING.items():
         value, default = getattr(data, name), DataConfig.model_fields[name].default
         if data.split not in splits and value != default:
             yield Problem(

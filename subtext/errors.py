@@ -36,6 +36,11 @@ class Problem:
         return f"{self.where}: {self.field} = {shown}: {self.problem}. {self.remedy}"
 
 
+def reason_of(error: Exception) -> str:
+    """Return what the system or a parser says is wrong, without an OSError's number and path."""
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
 class SubtextError(Exception):
     """Base of all errors below."""
 

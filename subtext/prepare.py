@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
-from subtext.config import RunConfig
-from subtext.data.scenarios import corpus_name, data_digest, load_scenarios, resolve_data_root
-from subtext.data.splits import check_labels, divide, judging_order, select_clips
+from subtext.config import SPLITS_USING, RunConfig
+from subtext.data.folder import corpus_name, resolve_data_root
+from subtext.data.group_split import check_labels
+from subtext.data.scenarios import data_digest, load_scenarios
+from subtext.data.splits import divide, judging_order, select_clips
 from subtext.errors import ConfigError, Problem
 from subtext.evaluation.leaks import leak_report, leak_warnings
 from subtext.paths import project_root
@@ -131,7 +133,10 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     judged = select_clips(held_out, scenarios, data.require_prosody)
     check_labels("training", trained, scenarios, data.split)
     check_labels("held-out", judged, scenarios, data.split)
-    drawn = data.split not in ("show", "official")
+    used = {
+        name: getattr(data, name) if data.split in splits else None
+        for name, splits in SPLITS_USING.items()
+    }
     order = judging_order(judged, scenarios, evaluation.clip_order)
     return {
         "train": trained,
@@ -140,10 +145,10 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
         "corpus": corpus_name(config.data.root),
         "data_digest": data_digest(scenarios),
         "kind": data.split,
-        "eval_ratio": data.eval_ratio if drawn else None,
-        "seed": data.split_seed if drawn else None,
-        "test_shows": list(data.test_shows) if data.split == "show" else None,
-        "fold": data.fold if data.split == "official" else None,
+        "eval_ratio": used["eval_ratio"],
+        "seed": used["split_seed"],
+        "test_shows": used["test_shows"] and list(used["test_shows"]),
+        "fold": used["fold"],
     }
 
 

@@ -5,13 +5,13 @@ The files are our own, but they are copied, edited and cut short by full disks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, RootModel, ValidationError
 
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
+from subtext.validation import problems_of
 
 
 class _Figures(BaseModel):
@@ -119,25 +119,16 @@ def check_shape(path: Path, value: Any) -> None:
 
 def shape_error(path: Path, error: ValidationError) -> DataError:
     """The DataError that names file, field and value of everything pydantic found."""
-    return DataError("Run directory refused", list(_problems(path, error)))
+    return DataError("Run directory refused", list(problems_of(str(path), error, remedy(path))))
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> DataError:
     """The DataError for a file that can't be read or holds no strict JSON."""
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    problem = Problem(
-        path.parent.name, path.name, str(path), f"can't be read: {reason}", remedy(path)
-    )
+    said = f"can't be read: {reason_of(error)}"
+    problem = Problem(path.parent.name, path.name, str(path), said, remedy(path))
     return DataError("Run directory refused", [problem])
 
 
 def remedy(path: Path) -> str:
     """What a user can do where the record at `path` is missing or broken."""
     return _REMEDIES.get(path.name, _COPY)
-
-
-def _problems(path: Path, error: ValidationError) -> Iterator[Problem]:
-    for detail in error.errors(include_url=False):
-        field = ".".join(str(part) for part in detail["loc"]) or "content"
-        said = detail["msg"][:1].lower() + detail["msg"][1:]
-        yield Problem(str(path), field, detail["input"], said, remedy(path))

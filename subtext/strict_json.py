@@ -8,6 +8,7 @@ standard leaves open: duplicate keys, NaN and Infinity, deep nesting.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -48,6 +49,14 @@ def write_text(path: Path, text: str) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return path
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of `value` as JSON on one line, keys sorted, without spaces."""
+    text = json.dumps(
+        value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), sort_keys=True
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def loads(text: str) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from prefect import task
@@ -15,13 +13,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from rich.console import Console
 
+from subtext.data.folder import AUDIO_FOLDER, data_root, resolve_data_root
 from subtext.data.measure.corpus import MeasureError, measure_corpus
-from subtext.data.scenarios import AUDIO_FOLDER, resolve_data_root
 from subtext.errors import DataError, Problem
-from subtext.progress import Progress, TerminalBar, Watcher
-from tasks.artifacts import PrefectProgress, quietly
+from tasks.artifacts import quietly
 from tasks.library_log import library_log
 from tasks.retry import can_retry
+from tasks.watching import watched
 
 # The library has its own patience with a connection; these outlast a router or a short outage.
 _FETCH_DELAYS_S = [10, 60]
@@ -39,8 +37,8 @@ def fetch(root: str) -> None:
     """Bring MUStARD into the folder; the table `refused` says what of it was not taken."""
     from subtext.data.sources import fetch as sources
 
-    folder = sources.corpus_root(root)
-    with _watched(folder) as watch:
+    folder = data_root(root)
+    with watched(folder.name) as watch:
         fetched = sources.fetch(folder, watcher=watch)
     get_run_logger().info(sources.summary(fetched))
     if fetched.extraction is not None:
@@ -53,7 +51,7 @@ def measure(root: str, allow_missing: bool, n_workers: int) -> dict[str, Any]:
     folder = resolve_data_root(root)
     title = f"Clips of {folder.name} that can't be measured"
     try:
-        with _watched(folder) as watch:
+        with watched(folder.name) as watch:
             measured = measure_corpus(
                 folder, n_workers=n_workers, allow_missing=allow_missing, watcher=watch
             )
@@ -98,19 +96,6 @@ def validate(root: str, allow_missing: bool) -> str:
     if problems:
         raise DataError(f"Corpus {report.root} refused", problems)
     return report.root
-
-
-@contextmanager
-def _watched(folder: Path) -> Iterator[Watcher]:
-    """A watcher that fills the terminal's bar and Prefect's; the library's log is the run's."""
-    prefect_progress = PrefectProgress(folder.name)
-    with library_log(), TerminalBar() as bar:
-
-        def watch(progress: Progress) -> None:
-            bar(progress)
-            prefect_progress(progress)
-
-        yield watch
 
 
 def _columns(count: int | Mapping[str, int]) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from subtext.progress import Progress, TerminalBar
 from subtext.run_dir import RunDir
-from tasks.artifacts import PrefectProgress, show_results
-from tasks.library_log import library_log
+from tasks.artifacts import show_results
+from tasks.watching import watched
 
 
 @task(name="judge", cache_policy=NO_CACHE)
@@ -20,13 +19,7 @@ def judge(run_path: str) -> dict[str, Any]:
     from subtext.evaluation.held_out import judge_held_out
 
     run = RunDir(Path(run_path))
-    prefect_progress = PrefectProgress(run.run_id)
-    with library_log(), TerminalBar() as bar:
-
-        def watch(progress: Progress) -> None:
-            bar(progress)
-            prefect_progress(progress)
-
+    with watched(run.run_id) as watch:
         metrics = judge_held_out(run, watch)
     show_results(run)
     return metrics

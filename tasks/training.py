@@ -10,11 +10,10 @@ from prefect.cache_policies import INPUTS, RUN_ID
 from prefect.logging import get_run_logger
 
 from subtext.errors import TrackingError
-from subtext.progress import Progress, TerminalBar
+from subtext.progress import Progress
 from subtext.run_dir import RunDir
 from subtext.tracking import MetricWriter, mlflow_run_id
-from tasks.artifacts import PrefectProgress
-from tasks.library_log import library_log
+from tasks.watching import watched
 
 
 # Keyed on flow run and path: a retried flow run reads the stored result, it does not train again.
@@ -25,13 +24,11 @@ def train(run_path: str) -> dict[str, Any]:
 
     run = RunDir(Path(run_path))
     writer = MetricWriter(mlflow_run_id(run))
-    prefect_progress = PrefectProgress(run.run_id)
-    with library_log(), TerminalBar() as bar:
+    with watched(run.run_id) as show:
 
         def watch(progress: Progress) -> None:
-            bar(progress)
             writer.write(progress.step, progress.metrics)
-            prefect_progress(progress)
+            show(progress)
 
         try:
             return train_policy(run, watch)

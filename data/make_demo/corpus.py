@@ -2,8 +2,8 @@
 
 Reads the hand-written `demo/lines.toml` and writes beside it `sarcasm_data.json`,
 `audio/<clip_id>.flac` and, measured from that sound by the project's own extractor,
-`prosody.json`. espeak-ng says each line (voice.py), Praat shapes it after cues drawn from
-mixtures that depend on the label and overlap (delivery.py). Nobody spoke these lines.
+`prosody.json`. espeak-ng says each line (speech.py), Praat shapes it (voice.py) after cues drawn
+from mixtures that depend on the label and overlap (delivery.py). Nobody spoke these lines.
 
 Each clip has its own random stream, named by what the clip is, so adding lines changes no other
 clip.
@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from data.make_demo.delivery import delivery_of, draw_cues
-from data.make_demo.voice import Floats, Voice, deliver, save, speak
+from data.make_demo.speech import Voice, speak
+from data.make_demo.voice import deliver, save
 from subtext import strict_json
+from subtext.prosody.frames import Floats
 
 Clip = dict[str, Any]
 
@@ -82,8 +84,8 @@ def clip_sound(clip: Clip, voice: Voice, seed: str = SEED) -> Floats:
 
 def make_corpus(lines: Path, out: Path, seed: str = SEED) -> None:
     """Write the corpus into `out`; sounds of clips that are no longer written are deleted."""
+    from subtext.data.folder import AUDIO_FOLDER, CLIPS_FILE
     from subtext.data.measure.corpus import measure_corpus
-    from subtext.data.scenarios import AUDIO_FOLDER, CLIPS_FILE
 
     voices, written = read_lines(lines)
     clips = make_clips(written, seed)

@@ -15,25 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from data.make_demo.voice import Delivery, Floats
+from data.make_demo.voice import Delivery
 from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import scene_of
+from subtext.prosody.frames import Floats
+from subtext.prosody.reference import TERCILE_FIELDS
 
 CUES = ("pitch variation", "final fall", "longest pause", "slowness", "stress")
-# Which field of a record shows each cue, and the direction.
-CUE_FIELDS = {
-    "pitch variation": ("f0_sd_st", 1),
-    "final fall": ("f0_final_slope_st_per_s", -1),
-    "longest pause": ("pause_longest_s", 1),
-    "slowness": ("articulation_rate_syllables_per_s", -1),
-    "stress": ("intensity_sd_db", 1),
-}
-# What of a record the prompt prints in words (subtext/prosody/render.py); the pauses' count last.
-PROMPT_FIELDS = (
-    "f0_sd_st", "f0_range_st", "f0_slope_st_per_s", "f0_final_slope_st_per_s", "intensity_sd_db",
-    "articulation_rate_syllables_per_s", "voiced_fraction", "hnr_mean_db", "pause_longest_s",
-    "pause_count",
-)  # fmt: skip
+# What of a record the prompt prints in words, but for the level, which needs a speaker's reference;
+# the pauses' count last.
+PROMPT_FIELDS = (*(name for name in TERCILE_FIELDS if name != "f0_level_st"), "pause_count")
 # (weight, mean of the five cues)
 STYLES: dict[bool, list[tuple[float, tuple[float, ...]]]] = {
     True: [

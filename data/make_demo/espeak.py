@@ -1,4 +1,4 @@
-"""Speak one line with espeak-ng and say where its words are: a program for voice.py.
+"""Speak one line with espeak-ng and say where its words are: a program for speech.py.
 
 Reads `{"text", "voice", "words_per_minute"}` as JSON from standard input and writes one line of
 JSON, `{"rate_hz", "version", "words", "gaps"}`, then the samples (16 bit, native byte order).

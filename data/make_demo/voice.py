@@ -1,6 +1,6 @@
 """Give a line spoken by espeak-ng a delivery: pitch, tempo, pauses and stress, shaped with Praat.
 
-espeak-ng says the line in its own flat manner (espeak.py). Praat's manipulation then changes
+espeak-ng says the line in its own flat manner (speech.py). Praat's manipulation then changes
 pitch and durations by overlap-add, which leaves the vowels as they are; loudness is a slow gain;
 pauses are silences put between two words, with faded edges. Pitch variation, final movement and
 loudness variation are solved for, so that what was asked for is what a measurement finds, as far
@@ -9,54 +9,24 @@ as the words allow. Units stand in the names; st = semitones. Everything is mono
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-Spans = list[tuple[float, float]]
+from data.make_demo.speech import Spans, Spoken, Voice, faded
+from subtext.prosody.audio import RATE_HZ
+from subtext.prosody.frames import Floats, Mask
 
-RATE_HZ = 16000
-_ESPEAK = Path(__file__).resolve().parent / "espeak.py"
-_ESPEAK_TIMEOUT_S = 60
 _STEP_S = 0.01
 _FINAL_S = 0.5  # subtext/prosody/features.py takes the final slope over as much
 _SHORTEST_GAP_S = 0.05
-_FADE_S = 0.012
 _EDGE_S = 0.03  # over which stress comes and goes
 _RMS = 0.06
 _LIMIT = 0.97
 _GAIN_LIMIT_DB = 9.0
 _LOWEST_HZ = 72.0  # below it, trackers take an octave for the pitch
-
-
-@dataclass(frozen=True)
-class Voice:
-    """A speaker: espeak-ng's voice with its variant, middle of the pitch range, usual speed."""
-
-    espeak: str
-    hz: float
-    words_per_minute: int
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """A line as espeak-ng says it, the silences between its clauses cut out.
-
-    `samples` [n]; `words`: start and end of each word in s; `joins`: times in s where a silence
-    was.
-    """
-
-    samples: Floats
-    words: Spans
-    joins: list[float]
 
 
 @dataclass(frozen=True)
@@ -84,35 +54,6 @@ class Delivery:
     noise_seed: int
 
 
-def speak(text: str, voice: Voice) -> Spoken:
-    """Return `text` as espeak-ng says it. Raises RuntimeError where it can't."""
-    header, pcm = _run_espeak(text, voice)
-    rate_hz = header["rate_hz"]
-    return _without_gaps(
-        _resampled(np.frombuffer(pcm, dtype=np.int16) / 32768, rate_hz),
-        [(start / rate_hz, end / rate_hz) for start, end in header["words"]],
-        [(start / rate_hz, end / rate_hz) for start, end in header["gaps"]],
-    )
-
-
-def espeak_version() -> str:
-    """Return the version of the installed espeak-ng library. Raises RuntimeError without one."""
-    return str(_run_espeak("a", Voice("gmw/en", 100, 160))[0]["version"])
-
-
-def _run_espeak(text: str, voice: Voice) -> tuple[dict[str, Any], bytes]:
-    request = {"text": text, "voice": voice.espeak, "words_per_minute": voice.words_per_minute}
-    done = subprocess.run(
-        [sys.executable, str(_ESPEAK)], input=json.dumps(request).encode(),
-        capture_output=True, check=False, timeout=_ESPEAK_TIMEOUT_S,
-    )  # fmt: skip
-    if done.returncode:
-        reason = (done.stderr.decode().strip() or "no reason given").splitlines()[-1]
-        raise RuntimeError(f"espeak-ng can't speak ({reason}); apt-get install espeak-ng")
-    head, _, pcm = done.stdout.partition(b"\n")
-    return json.loads(head), pcm
-
-
 def deliver(spoken: Spoken, voice: Voice, delivery: Delivery) -> Floats:
     """Return the samples [n] of `spoken` said as `delivery` asks, within ±1, not yet rounded."""
     word = spoken.words[_nearest_word(spoken.words, delivery.stress_at)]
@@ -133,42 +74,6 @@ def save(samples: Floats, path: Path) -> None:
 
     sound = parselmouth.Sound(samples, sampling_frequency=RATE_HZ)
     sound.save(str(path), parselmouth.SoundFileFormat.FLAC)
-
-
-def _resampled(samples: Floats, rate_hz: int) -> Floats:
-    import parselmouth
-
-    sound = parselmouth.Sound(samples, sampling_frequency=rate_hz).resample(RATE_HZ, 50)
-    return np.asarray(sound.values[0])
-
-
-def _without_gaps(samples: Floats, words: Spans, gaps: Spans) -> Spoken:
-    first_s, last_s = words[0][0], words[-1][1]
-    inner = [gap for gap in gaps if first_s < gap[0] and gap[1] < last_s]
-    edges = [first_s, *(time for gap in inner for time in gap), last_s]
-    pieces = [
-        _faded(samples[round(start * RATE_HZ) : round(end * RATE_HZ)])
-        for start, end in zip(edges[::2], edges[1::2], strict=True)
-    ]
-    joins = np.cumsum([piece.size / RATE_HZ for piece in pieces])[:-1].tolist()
-
-    def moved(time_s: float) -> float:
-        cut_s = sum(min(max(time_s - start, 0.0), end - start) for start, end in inner)
-        return time_s - first_s - cut_s
-
-    return Spoken(
-        np.concatenate(pieces), [(moved(start), moved(end)) for start, end in words], joins
-    )
-
-
-def _faded(samples: Floats) -> Floats:
-    """Both ends raised from 0 and lowered to it, so that a cut does not click."""
-    n = min(round(_FADE_S * RATE_HZ), samples.size // 2)
-    ramp = np.sin(np.linspace(0, np.pi / 2, n)) ** 2
-    faded = samples.copy()
-    faded[:n] *= ramp
-    faded[faded.size - n :] *= ramp[::-1]
-    return faded
 
 
 def _nearest_word(words: Spans, place: float) -> int:
@@ -299,7 +204,7 @@ def _with_pauses(samples: Floats, cuts: dict[float, float]) -> Floats:
     lengths_s = [*(cuts[at_s] for at_s in sorted(cuts)), 0.0]
     pieces: list[Floats] = []
     for start, end, pause_s in zip(edges[:-1], edges[1:], lengths_s, strict=True):
-        pieces += [_faded(samples[start:end]), np.zeros(round(pause_s * RATE_HZ))]
+        pieces += [faded(samples[start:end]), np.zeros(round(pause_s * RATE_HZ))]
     return np.concatenate(pieces)
 
 

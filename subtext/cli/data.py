@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from subtext.cli.root import ROOT_HELP, named_root
+
 
 class CorpusName(StrEnum):
     """A corpus that can be fetched."""
@@ -22,10 +24,7 @@ data_app = typer.Typer(help="Fetch a corpus, check it, make its Pivot Set.")
 @data_app.command("fetch")
 def data_fetch(
     corpus: Annotated[CorpusName, typer.Argument(help="Which corpus.")],
-    root: Annotated[
-        str,
-        typer.Option(help="Folder for it. Default: $SUBTEXT_DATA_ROOT, else data/mustard."),
-    ] = "",
+    root: Annotated[Path | None, typer.Option(help=ROOT_HELP, show_default=False)] = None,
     annotations_only: Annotated[
         bool, typer.Option("--annotations-only", help="Leave out the archive of clips.")
     ] = False,
@@ -34,22 +33,21 @@ def data_fetch(
 
     Exit code 1 when members of the archive had to be refused, 2 when it can't go on.
     """
-    from subtext.data.sources.fetch import corpus_root, fetch, read_corpus, summary
+    from subtext.data.folder import data_root
+    from subtext.data.sources.fetch import fetch, read_corpus, summary
     from subtext.progress import TerminalBar
 
     source = read_corpus()
     typer.echo("\n".join((source.title, f"Cite: {source.citation}", *source.licences, "")))
     with TerminalBar() as bar:
-        fetched = fetch(corpus_root(root), annotations_only=annotations_only, watcher=bar)
+        folder = data_root(named_root(root))
+        fetched = fetch(folder, annotations_only=annotations_only, watcher=bar)
     typer.echo(summary(fetched))
     if fetched.extraction and fetched.extraction.refused:
         raise typer.Exit(1)
 
 
-Root = Annotated[
-    Path | None,
-    typer.Argument(help="Folder of the corpus. Default: $SUBTEXT_DATA_ROOT, else data/mustard."),
-]
+Root = Annotated[Path | None, typer.Argument(help=ROOT_HELP, show_default=False)]
 
 
 @data_app.command("validate")
@@ -68,7 +66,7 @@ def data_validate(
     from subtext import strict_json
     from subtext.data.validate import render_report, validate
 
-    report = validate(root.absolute() if root else None)
+    report = validate(named_root(root))
     if as_json:
         typer.echo(strict_json.dumps(report.as_json()), nl=False)
     else:
@@ -91,12 +89,12 @@ def data_pivot(
     """
     from rich.console import Console
 
+    from subtext.data.folder import PIVOT_FILE, resolve_data_root
     from subtext.data.pivot.file import parse_config
     from subtext.data.pivot.make import make_pivot_set, render_pivot
-    from subtext.data.scenarios import PIVOT_FILE, resolve_data_root
 
     config = parse_config(assignments or [])
-    folder = resolve_data_root(str(root.absolute()) if root else "")
+    folder = resolve_data_root(named_root(root))
     content = make_pivot_set(folder, config)
     Console().print(render_pivot(content))
     if not content["clips"]:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from subtext import strict_json
-from subtext.errors import DataError, Problem
+from subtext.cli.root import ROOT_HELP, named_root
+from subtext.errors import DataError, Problem, reason_of
 
 prosody_app = typer.Typer(help="Measure, draw and convert the delivery of clips.")
 
@@ -29,15 +30,19 @@ def prosody_from_tracks(
     ] = None,
 ) -> None:
     """Turn pitch, energy and harmonicity tracks into the prosody.json that load_scenarios reads."""
-    from subtext.prosody.from_tracks import read_utterances, records_from_npz
+    from subtext.data.scenarios import load_clips
+    from subtext.prosody.from_tracks import records_from_npz
 
-    content = records_from_npz(tracks, None if clips is None else read_utterances(clips))
+    utterances = None
+    if clips is not None:
+        utterances = {clip_id: clip["utterance"] for clip_id, clip in load_clips(clips).items()}
+    content = records_from_npz(tracks, utterances)
     try:
         strict_json.write(output, content)
     except OSError as error:
         problem = Problem(
             "prosody from-tracks", "-o", str(output),
-            f"can't be written: {error.strerror} ({error.filename})",
+            f"can't be written: {reason_of(error)} ({error.filename})",
             "Name a file in a folder that you may write to.",
         )  # fmt: skip
         raise DataError("Output refused", [problem]) from error
@@ -61,8 +66,8 @@ def prosody_measure(
 
 @prosody_app.command("plot")
 def prosody_plot(
-    clip: Annotated[str, typer.Argument(help="Clip id of the data root, or a sound file.")],
-    root: Annotated[str, typer.Option("--root", help="Data root; default as data.root.")] = "",
+    clip: Annotated[str, typer.Argument(help="Clip id of the corpus, or a sound file.")],
+    root: Annotated[Path | None, typer.Option(help=ROOT_HELP, show_default=False)] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="PNG or SVG file; default CLIP.png.")
     ] = None,
@@ -71,25 +76,26 @@ def prosody_plot(
 
     The words low, medium and high are those of the published thresholds.
     """
-    from subtext.data.scenarios import load_scenarios, resolve_data_root
-    from subtext.prosody.audio import AUDIO_SUFFIXES, decode, find_audio
+    from subtext.data.folder import AUDIO_FOLDER, resolve_data_root
+    from subtext.data.scenarios import load_scenarios
+    from subtext.prosody.audio import decode
     from subtext.prosody.features import record_from_tracks
     from subtext.prosody.plot import plot_clip
     from subtext.prosody.render import render_pitch_contour, render_prosody_features
+    from subtext.prosody.sound_files import find_audio, is_sound_file
     from subtext.prosody.tracks import measure_tracks
 
-    if clip.lower().endswith(AUDIO_SUFFIXES):
+    if is_sound_file(Path(clip)):
         path, title, utterance = Path(clip), Path(clip).name, None
     else:
-        scenarios = load_scenarios(root)
+        folder = resolve_data_root(named_root(root))
+        scenarios = load_scenarios(folder)
         if clip not in scenarios:
             close = difflib.get_close_matches(clip, scenarios, n=3)
             remedy = f"Did you mean {' or '.join(close)}?" if close else "Name one of its clips."
-            problem = Problem(
-                "prosody plot", "CLIP", clip, f"is no clip of {resolve_data_root(root)}", remedy
-            )
+            problem = Problem("prosody plot", "CLIP", clip, f"is no clip of {folder}", remedy)
             raise DataError("Clip refused", [problem])
-        path = find_audio(resolve_data_root(root) / "audio", clip)
+        path = find_audio(folder / AUDIO_FOLDER, clip)
         utterance = scenarios[clip]["utterance"]
         title = f"{clip}: {utterance}"
     sound = decode(path)

@@ -20,15 +20,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from subtext.data.folder import AUTHORS_FOLDS_FILE, CLIPS_FILE, FOLDS_FILE
 from subtext.data.json_files import read_json
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
 
-FOLDS_FILE = "official_folds.json"
-AUTHORS_FILE = "split_indices.p"
 N_FOLDS = 5
 
 _LARGEST_BYTES = 1_000_000  # the authors' file has 28,128; it grows by 40 bytes a clip
-_REMEDY = f"Take {FOLDS_FILE}, or data/{AUTHORS_FILE} of github.com/soujanyaporia/MUStARD."
+_REMEDY = f"Take {FOLDS_FILE}, or data/{AUTHORS_FOLDS_FILE} of github.com/soujanyaporia/MUStARD."
 # No dict or set (their keys are hashed, without end where tuples nest), no extension registry, no
 # persistent ids, no other way than REDUCE to call something.
 _OPCODES = frozenset((
@@ -54,13 +53,13 @@ def read_folds(root: Path, scenarios: Mapping[str, Any]) -> list[Fold]:
     Raises DataError where neither file is there, one can't be read, or a fold names unknown
     clips, holds a clip twice or leaves one out, or where two folds test the same clip.
     """
-    if (root / FOLDS_FILE).exists():
-        path, folds = root / FOLDS_FILE, _from_json(root / FOLDS_FILE)
-    elif (root / AUTHORS_FILE).exists():
-        path, folds = root / AUTHORS_FILE, _from_pickle(root / AUTHORS_FILE, list(scenarios))
+    if (path := root / FOLDS_FILE).exists():
+        folds = _from_json(path)
+    elif (path := root / AUTHORS_FOLDS_FILE).exists():
+        folds = _from_pickle(path, list(scenarios))
     else:
         problem = Problem(
-            str(root), FOLDS_FILE, None, f"is not there, nor is {AUTHORS_FILE}",
+            str(root), FOLDS_FILE, None, f"is not there, nor is {AUTHORS_FOLDS_FILE}",
             f"{_REMEDY} Without them choose another data.split.",
         )  # fmt: skip
         raise DataError("No official folds", [problem])
@@ -84,8 +83,8 @@ def _disagreements(
         missing = sorted(scenarios.keys() - counts.keys())
         twice = sorted(clip_id for clip_id, count in counts.items() if count > 1)
         for ids, what in (
-            (unknown, "are not in sarcasm_data.json"),
-            (missing, "are clips of sarcasm_data.json that the fold leaves out"),
+            (unknown, f"are not in {CLIPS_FILE}"),
+            (missing, f"are clips of {CLIPS_FILE} that the fold leaves out"),
             (twice, "are in the fold more than once"),
         ):
             if ids:
@@ -129,10 +128,9 @@ def _from_pickle(path: Path, ids: Sequence[str]) -> list[Fold]:
         return [Fold(*(_clip_ids(side, ids) for side in pair)) for pair in _pairs(pairs)]
     # Whatever a forged or torn file makes the unpickler or the checks raise is this one refusal.
     except Exception as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         problem = Problem(
             path.name, "content", str(path),
-            f"is not the authors' pickle of positions: {reason}", _REMEDY,
+            f"is not the authors' pickle of positions: {reason_of(error)}", _REMEDY,
         )  # fmt: skip
         raise DataError("Official folds refused", [problem]) from None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.errors import Problem
+from subtext.errors import Problem, reason_of
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -42,7 +42,7 @@ def read_json(path: Path, locate: Locate, problems: list[Problem]) -> Any:
             return None
         value = json.loads(text, object_pairs_hook=_object)
     except OSError as error:
-        problems.append(_unreadable(path, error.strerror or str(error), "Check path and rights."))
+        problems.append(_unreadable(path, reason_of(error), "Check path and rights."))
     except UnicodeDecodeError as error:
         reason = f"not UTF-8 at byte {error.start}"
         problems.append(_unreadable(path, reason, "Save the file as UTF-8."))
@@ -65,7 +65,7 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
 
 
 def _unreadable(path: Path, reason: str, remedy: str) -> Problem:
-    return Problem(path.name, "file", str(path), f"cannot be read: {reason}", remedy)
+    return Problem(path.name, "file", str(path), f"can't be read: {reason}", remedy)
 
 
 def _text_problems(root: Any, locate: Locate) -> Iterator[Problem]:

@@ -11,8 +11,6 @@ Every problem in the three files is gathered into one DataError; no clip is ever
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import re
@@ -20,21 +18,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from subtext import strict_json
+from subtext.data.folder import CLIPS_FILE, PIVOT_FILE, PROSODY_FILE, resolve_data_root
 from subtext.data.json_files import read_json, shown_key
 from subtext.data.pivot.file import pivot_problems
 from subtext.errors import DataError, Problem
-from subtext.paths import project_root
 from subtext.prosody.reference import Reference
 from subtext.prosody.schema import SCHEMA, record_problems
 from subtext.run_dir import RunDir, load_config
 
-CLIPS_FILE = "sarcasm_data.json"
-PROSODY_FILE = "prosody.json"
-PIVOT_FILE = "pivot_set.json"
-AUDIO_FOLDER = "audio"
-_DEFAULT_ROOT = "data/mustard"
-# sarcasm_data.json of the authors' repository at commit b34b513.
-_MUSTARD_SHA256 = "ec9533032c5f143f197cb5fa5d4b29ab9bf56a20b0dc05d5b31d052f5957d39c"
 _TEXT_FIELDS = ("utterance", "speaker", "show")
 _LIST_FIELDS = ("context", "context_speakers")
 _FIELDS = (*_TEXT_FIELDS, *_LIST_FIELDS, "sarcasm")
@@ -43,33 +35,6 @@ _WINDOWS_DEVICE = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 logger = logging.getLogger(__name__)
-
-
-def resolve_data_root(root: str = "") -> Path:
-    """Return the folder that holds the clips: `root`, else $SUBTEXT_DATA_ROOT, else data/mustard.
-
-    A relative path counts from the checkout. Raises DataError when there is no such folder.
-    """
-    environment = os.environ.get("SUBTEXT_DATA_ROOT", "")
-    given = root or environment or _DEFAULT_ROOT
-    source = "data.root" if root else "$SUBTEXT_DATA_ROOT" if environment else "default data root"
-    path = project_root() / Path(given).expanduser()
-    if path.is_dir():
-        return path
-    problem = Problem(
-        "data root", source, str(path), f"is no folder, so {CLIPS_FILE} is missing",
-        "Fetch MUStARD (`subtext data fetch mustard`), or name a folder with clips in data.root "
-        "or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
-    )  # fmt: skip
-    raise DataError("No data", [problem])
-
-
-def corpus_name(root: str = "") -> str:
-    """Return "mustard" where the clips' hash says so, "demo" for data/demo, else ""."""
-    folder = resolve_data_root(root)
-    if hashlib.sha256((folder / CLIPS_FILE).read_bytes()).hexdigest() == _MUSTARD_SHA256:
-        return "mustard"
-    return "demo" if folder.resolve() == (project_root() / "data" / "demo").resolve() else ""
 
 
 def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
@@ -95,17 +60,20 @@ def load_reference(run: RunDir) -> Reference:
     return Reference.of_record(run.require(run.prosody_reference))
 
 
-def load_scenarios(data_root: Path | str | None = None) -> dict[str, dict[str, Any]]:
+def load_scenarios(
+    data_root: Path | str | None = None, *, with_pivot: bool = True
+) -> dict[str, dict[str, Any]]:
     """Return `{clip_id: clip}` in the file's order.
 
     A clip has `utterance, speaker, context, context_speakers, show, sarcasm`, `prosody` (a record,
-    or None where there is none) and `is_pivot`. Raises DataError with every problem in the files.
+    or None where there is none) and `is_pivot`. `with_pivot=False` reads no Pivot Set, for who is
+    about to make one. Raises DataError with every problem in the files.
     """
     root = resolve_data_root(str(data_root) if data_root is not None else "")
     problems: list[Problem] = []
     clips = read_clips(root / CLIPS_FILE, problems)
     prosody_file = _read_side_file(root / PROSODY_FILE, problems)
-    pivot_file = _read_side_file(root / PIVOT_FILE, problems)
+    pivot_file = _read_side_file(root / PIVOT_FILE, problems) if with_pivot else {}
     prosody, pivot = prosody_file.get("clips", {}), pivot_file.get("clips", {})
     if prosody_file:
         problems += _schema_problems(PROSODY_FILE, prosody_file)
@@ -135,10 +103,7 @@ def data_digest(scenarios: Mapping[str, Mapping[str, Any]]) -> str:
 
     The order of the clips counts: the rows of the training set depend on it.
     """
-    text = json.dumps(
-        list(scenarios.items()), sort_keys=True, ensure_ascii=False, separators=(",", ":")
-    )
-    return hashlib.sha256(text.encode()).hexdigest()
+    return strict_json.digest(list(scenarios.items()))
 
 
 def read_clips(path: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]:
@@ -158,6 +123,15 @@ def read_clips(path: Path, problems: list[Problem]) -> dict[str, dict[str, Any]]
         remedy = "It must map clip ids to clips, as in MUStARD."
         problems.append(Problem(path.name, "content", clips, "is no object with clips", remedy))
     return {}
+
+
+def load_clips(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the clips of a `sarcasm_data.json`. Raises DataError with every problem in it."""
+    problems: list[Problem] = []
+    clips = read_clips(path, problems)
+    if problems:
+        raise DataError(f"Clips in {path} refused", problems)
+    return clips
 
 
 def _read_side_file(path: Path, problems: list[Problem]) -> dict[str, Any]:

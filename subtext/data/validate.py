@@ -1,9 +1,9 @@
 """What a corpus folder holds and what is wrong with it: the report of `subtext data validate`.
 
 A problem is what training refuses or what silently breaks a result: everything `load_scenarios`
-names, a Pivot Set that no longer fits, sound files of no clip, records of two extractors in one
-file. A note is worth knowing and no fault: duplicates, quality flags, missing prosody. The numbers
-are taken from the clips that can be read, however many of the others cannot.
+names, sound files of no clip, records of two extractors in one file. A note is worth knowing and
+no fault: duplicates, quality flags, missing prosody. The numbers are taken from the clips that can
+be read, however many of the others cannot.
 
 The JSON form (`Report.as_json`) is `{"schema": "subtext.validate/1", "ok", "root", "counts",
 "notes", "problems"}`; its keys stay, new ones may come. `counts` has `clips, sarcastic, sincere,
@@ -19,18 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
-from subtext.data.json_files import read_json
-from subtext.data.pivot.file import pivot_problems
-from subtext.data.scenarios import (
+from subtext.data.folder import (
     AUDIO_FOLDER,
     CLIPS_FILE,
     PIVOT_FILE,
     PROSODY_FILE,
-    load_scenarios,
     resolve_data_root,
 )
+from subtext.data.json_files import read_json
+from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import normalised, scene_of, shared_lines
 from subtext.errors import DataError, Problem
+from subtext.prosody.sound_files import sound_files
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -83,10 +83,8 @@ def validate(root: Path | str | None = None) -> Report:
     problems: list[Problem] = []
     try:
         load_scenarios(folder)
-        loads = True
     except DataError as error:
         problems += error.problems
-        loads = False
     prosody, pivot = _content(folder / PROSODY_FILE), _content(folder / PIVOT_FILE)
     records = _objects(prosody.get("clips"))
     clips = {
@@ -94,11 +92,9 @@ def validate(root: Path | str | None = None) -> Report:
         for clip_id, clip in _content(folder / CLIPS_FILE).items()
         if _is_clip(clip)
     }
-    files = _audio_files(folder / AUDIO_FOLDER)
+    files = sound_files(folder / AUDIO_FOLDER)
     problems += _audio_problems(files, clips)
     problems += _mixture_problems(records)
-    if loads:
-        problems += pivot_problems(pivot, clips)
     counts = {
         "clips": len(clips),
         "sarcastic": sum(clip["sarcasm"] for clip in clips.values()),
@@ -106,7 +102,10 @@ def validate(root: Path | str | None = None) -> Report:
         "speakers": _frequencies(clip["speaker"] for clip in clips.values()),
         "shows": _frequencies(clip["show"] for clip in clips.values()),
         "prosody": _prosody_counts(prosody, clips),
-        "audio": {"clips": sum(clip_id in files for clip_id in clips), "files": _n_files(files)},
+        "audio": {
+            "clips": sum(clip_id in files for clip_id in clips),
+            "files": sum(map(len, files.values())),
+        },
         "texts": _text_counts(clips),
         "scenes": _scene_counts(clips),
         "pivot": _pivot_counts(pivot),
@@ -234,29 +233,19 @@ def _pivot_counts(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"present": bool(content), "clips": len(entries), "strata": strata}
 
 
-def _audio_files(folder: Path) -> dict[str, list[str]]:
-    """Names of the sound files by clip id; empty without a folder."""
-    from subtext.prosody.audio import AUDIO_SUFFIXES
-
-    files: dict[str, list[str]] = defaultdict(list)
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            if path.suffix.lower() in AUDIO_SUFFIXES and not path.name.startswith("."):
-                files[path.stem].append(path.name)
-    return dict(files)
-
-
-def _audio_problems(files: Mapping[str, list[str]], clips: Clips) -> Iterator[Problem]:
-    orphans = [name for clip_id, names in files.items() if clip_id not in clips for name in names]
+def _audio_problems(files: Mapping[str, list[Path]], clips: Clips) -> Iterator[Problem]:
+    orphans = [
+        path.name for clip_id, paths in files.items() if clip_id not in clips for path in paths
+    ]
     if orphans and clips:
         yield Problem(
             AUDIO_FOLDER, "files", orphans[:_SHOWN],
             f"{len(orphans)} sound file(s) belong to no clip in {CLIPS_FILE}",
             "Name a file as its clip id, or remove it.",
         )  # fmt: skip
-    for clip_id, names in files.items():
-        if len(names) > 1 and clip_id in clips:
-            remedy = "Keep one."
+    for clip_id, paths in files.items():
+        if len(paths) > 1 and clip_id in clips:
+            names, remedy = [path.name for path in paths], "Keep one."
             yield Problem(AUDIO_FOLDER, clip_id, names, "several sound files for one clip", remedy)
 
 
@@ -295,10 +284,6 @@ def _is_clip(clip: object) -> bool:
         and all(isinstance(line, str) for line in clip["context"])
         and isinstance(clip.get("sarcasm"), bool)
     )
-
-
-def _n_files(files: Mapping[str, list[str]]) -> int:
-    return sum(map(len, files.values()))
 
 
 def _frequencies(values: Iterator[str]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from subtext.evaluation.baselines import BASELINES, score
 
 Scenarios = Mapping[str, Mapping[str, Any]]
 
-SCHEMA = "subtext-leaks/1"
+SCHEMA = "subtext.leaks/1"
 N_EXAMPLES = 10
 
 # What a user can do about a predictor that works: a split that takes it away, or hiding it.

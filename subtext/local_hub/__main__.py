@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from subtext import strict_json
-from subtext.errors import MachineError, Problem
+from subtext.errors import MachineError, Problem, reason_of
 from subtext.local_hub.app import create_app
 from subtext.local_hub.faults import Fault
 from subtext.local_hub.observe import Role
@@ -115,7 +115,7 @@ def _listen(port: int) -> socket.socket:
         listener.listen()
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = reason_of(error)
         problem = Problem(
             "command line", "--port", port, f"can't be listened on: {reason.rstrip('.')}",
             "Leave it out or give 0 for a free port, or choose another of 1024 to 65535.",

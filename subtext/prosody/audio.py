@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
+from subtext.prosody.frames import Floats, Mask
+from subtext.prosody.sound_files import AUDIO_SUFFIXES
 from subtext.prosody.torn import begins_like_sound, has_stated_length, torn
 
 if TYPE_CHECKING:
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from av.audio.stream import AudioStream
     from av.container import InputContainer
 
-__all__ = ["AUDIO_SUFFIXES", "RATE_HZ", "Sound", "decode", "find_audio"]
-
-AUDIO_SUFFIXES = (".flac", ".wav", ".mp3", ".ogg", ".opus", ".m4a", ".mp4", ".mkv", ".webm")
 RATE_HZ = 16_000
 MIN_S = 0.2
 MAX_S = 601.0
@@ -51,8 +49,6 @@ _SLACK_S = 0.25
 _AGAIN = "Copy, download or export it again."
 _INTEGER_SCALE = {"u1": 128.0, "i2": 2.0**15, "i4": 2.0**31, "i8": 2.0**63}
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class Sound:
@@ -66,33 +62,6 @@ class Sound:
     def duration_s(self) -> float:
         """Length in seconds."""
         return self.samples.size / self.rate_hz
-
-
-def find_audio(folder: Path, clip_id: str) -> Path:
-    """Return the sound file of a clip, `folder/<clip_id>.<suffix>`, any of `AUDIO_SUFFIXES`, in any
-    case.
-
-    Raises DataError when there is none, or more than one.
-    """
-    found = sorted(
-        path
-        for path in folder.glob(f"{clip_id}.*")
-        if path.stem == clip_id and path.suffix.lower() in AUDIO_SUFFIXES
-    )
-    if len(found) == 1:
-        return found[0]
-    where, wanted = f"clip {clip_id}", ", ".join(AUDIO_SUFFIXES)
-    if found:
-        names = [path.name for path in found]
-        problem = Problem(
-            where, "audio", names, f"{len(found)} files in {folder} belong to one clip", "Keep one."
-        )
-    else:
-        problem = Problem(
-            where, "audio", str(folder / clip_id), "no sound file is there",
-            f"Put the clip's sound there, with one of {wanted}.",
-        )  # fmt: skip
-    raise DataError("Audio refused", [problem])
 
 
 def decode(path: Path) -> Sound:
@@ -117,7 +86,7 @@ def decode(path: Path) -> Sound:
             stage, remedy = "is damaged or truncated: decoding fails", _AGAIN
             mixed = _decoded(path, container)
     except (av.FFmpegError, ValueError, EOFError) as error:
-        _refuse(path, "file", str(path), f"{stage} ({_reason(error)})", remedy, error)
+        _refuse(path, "file", str(path), f"{stage} ({reason_of(error)})", remedy, error)
     return _sound(path, mixed)
 
 
@@ -130,10 +99,8 @@ def _check_file(path: Path) -> None:
         with path.open("rb") as stream:
             first = stream.read(1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        _refuse(
-            path, "file", str(path), f"can't be read: {reason}", "Check path and rights.", error
-        )
+        said = f"can't be read: {reason_of(error)}"
+        _refuse(path, "file", str(path), said, "Check path and rights.", error)
     if not first:
         _refuse(path, "file", str(path), "is empty", _AGAIN)
 
@@ -144,7 +111,7 @@ class _Mixed:
 
     rate_hz: int
     chunks: list[Floats] = field(default_factory=list)
-    full_scale: list[NDArray[np.bool_]] = field(default_factory=list)
+    full_scale: list[Mask] = field(default_factory=list)
     n_samples: int = 0
     peak: float = 0.0
 
@@ -273,7 +240,7 @@ def _sound(path: Path, mixed: _Mixed) -> Sound:
     return Sound(samples, RATE_HZ, clipped)
 
 
-def clipped_fraction(full_scale: NDArray[np.bool_]) -> float:
+def clipped_fraction(full_scale: Mask) -> float:
     """Share of the samples that lie in a run of >= 3 marks, in `full_scale` [channels, n]."""
     if not full_scale.any():
         return 0.0
@@ -310,10 +277,6 @@ def _check_upper(path: Path, duration_s: float) -> None:
             path, "duration_s", round(duration_s, 1),
             "is too long for one line of dialogue: more than 10 minutes", "Cut the line out.",
         )  # fmt: skip
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error)
 
 
 def _refuse(

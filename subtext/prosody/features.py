@@ -38,17 +38,9 @@ import numpy as np
 from subtext.errors import DataError, Problem
 from subtext.prosody.frames import Floats, Mask, Tracks, checked
 from subtext.prosody.repair import JUMP_ST, repair
-from subtext.prosody.schema import EXTRACTOR, SCHEMA, record_problems
+from subtext.prosody.schema import record_problems
 from subtext.prosody.span import SpeechSpan, speech_span
 from subtext.prosody.syllables import count_syllables
-
-__all__ = [
-    "EXTRACTOR",
-    "N_SLICES",
-    "SCHEMA",
-    "Tracks",
-    "record_from_tracks",
-]
 
 N_SLICES = 10
 _MIN_FRAMES = 5

@@ -16,41 +16,14 @@ from typing import Any
 import numpy as np
 
 from subtext import strict_json
-from subtext.errors import DataError, Problem
-from subtext.prosody.features import EXTRACTOR, SCHEMA, Tracks, record_from_tracks
-from subtext.prosody.schema import is_number
+from subtext.errors import DataError, Problem, reason_of
+from subtext.prosody.features import record_from_tracks
+from subtext.prosody.frames import Tracks
+from subtext.prosody.schema import SCHEMA, TRACKS_EXTRACTOR, is_number
 
 _ARRAYS = ("f0_hz", "intensity_db", "hnr_db", "start_s")
 _SCALARS = ("duration_s", "pitch_floor_hz", "pitch_ceiling_hz")
 _TITLE = "Tracks refused"
-
-
-def read_utterances(clips: Path) -> dict[str, str]:
-    """Return the transcript of every clip in a file such as sarcasm_data.json.
-
-    Raises DataError for a file that is missing, unreadable or holds a clip without `utterance`.
-    """
-    try:
-        content = strict_json.read(clips)
-        if not isinstance(content, dict):
-            raise ValueError("not an object keyed by clip id")
-    except (OSError, ValueError) as error:
-        remedy = "Give MUStARD's sarcasm_data.json or a file of the same form."
-        raise DataError("Clips refused", [_unreadable(clips, error, remedy)]) from error
-    utterances: dict[str, str] = {}
-    problems: list[Problem] = []
-    for clip_id, clip in content.items():
-        text = clip.get("utterance") if isinstance(clip, dict) else None
-        if isinstance(text, str):
-            utterances[clip_id] = text
-        else:
-            where = f"{clips.name}, clip {clip_id}"
-            problems.append(
-                Problem(where, "utterance", text, "is no text", "Write the line that is spoken.")
-            )
-    if problems:
-        raise DataError("Clips refused", problems)
-    return utterances
 
 
 def records_from_npz(npz: Path, utterances: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -85,7 +58,7 @@ def records_from_npz(npz: Path, utterances: Mapping[str, str] | None = None) -> 
         problems += found
     if problems:
         raise DataError(_TITLE, problems)
-    return {"schema": SCHEMA, "extractor": EXTRACTOR, "clips": records}
+    return {"schema": SCHEMA, "extractor": TRACKS_EXTRACTOR, "clips": records}
 
 
 def _read_arrays(npz: Path) -> dict[str, dict[str, np.ndarray]]:
@@ -153,5 +126,5 @@ def _clip_problems(
 
 
 def _unreadable(path: Path, error: Exception, remedy: str) -> Problem:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return Problem("prosody from-tracks", "file", str(path), f"cannot be read: {reason}", remedy)
+    said = f"can't be read: {reason_of(error)}"
+    return Problem("prosody from-tracks", "file", str(path), said, remedy)

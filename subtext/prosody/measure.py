@@ -21,7 +21,7 @@ def measure_clip(path: Path, utterance: str | None = None, where: str = "clip") 
     return record_from_tracks(measure_tracks(decode(path), where), where, utterance)
 
 
-def AUDIO_EXTRACTOR() -> str:  # noqa: N802
+def audio_extractor() -> str:
     """Return the `extractor` of records measured from audio, which names Praat's version."""
     import parselmouth
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
 from subtext.prosody.frames import Floats, Tracks, checked
 from subtext.prosody.repair import repair
 from subtext.prosody.span import SPEECH_BELOW_P95_DB, SpeechSpan, speech_span
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from subtext.prosody.audio import Sound
-
-__all__ = ["PLOT_SUFFIXES", "draw_clip", "plot_clip"]
 
 PLOT_SUFFIXES = (".png", ".svg")
 _WIDTH_IN, _PANELS_IN, _LINE_IN = 10.0, 5.6, 0.19
@@ -73,7 +71,7 @@ def plot_clip(
             figure.savefig(output, dpi=_DPI, metadata=made_at, format=kind[1:])
         except OSError as error:
             remedy = "Name a file in a folder that you may write to."
-            _refuse(output, f"can't be written: {error.strerror}", remedy, error)
+            _refuse(output, f"can't be written: {reason_of(error)}", remedy, error)
 
 
 def _refuse(output: Path, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:

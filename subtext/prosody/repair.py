@@ -10,7 +10,8 @@ restriction to runs with a jump are ours.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from subtext.prosody.frames import Floats, Mask
 
 JUMP_ST = 6.0
 _OCTAVE_ST = 12.0
@@ -19,9 +20,6 @@ _LOCAL_S = 0.25
 _SMOOTHING_FRAMES = 2
 _MIN_RUN_S = 0.03
 _EPSILON = 1e-9
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 def repair(given_st: Floats, step_s: float) -> tuple[Floats, int, int]:

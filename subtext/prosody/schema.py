@@ -24,7 +24,7 @@ from typing import Any, TypeGuard
 from subtext.errors import Problem
 
 SCHEMA = "subtext.prosody/2"
-EXTRACTOR = f"{SCHEMA} tracks"  # records from stored tracks; measure.py names Praat's version
+TRACKS_EXTRACTOR = f"{SCHEMA} tracks"  # for records from sound see `measure.audio_extractor`
 QUALITY_FLAGS = ("clipped", "little_voice", "no_voice", "octave_jumps", "pitch_at_limit")
 MIN_SLICES, MAX_SLICES = 8, 12
 _CONTOUR_LIMIT_ST = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from subtext import strict_json
-from subtext.data.scenarios import resolve_data_root
+from subtext.data.folder import resolve_data_root
 from subtext.errors import TrackingError
 from subtext.evaluation.leaks import leak_metrics
 from subtext.run_dir import RunDir

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
-from subtext.prosody.schema import EXTRACTOR, SCHEMA
+from subtext.prosody.schema import SCHEMA, TRACKS_EXTRACTOR
 
 _CASTS = {
     "HARBOUR": ("MIRELA", "TOBIN", "ODETTE"),
@@ -46,7 +46,11 @@ def write_corpus(root: Path, n_clips: int = 40, seed: int = 0, with_prosody: boo
             for index, clip_id in enumerate(clips)
             if (index + 1) % _CLIPS_PER_MISSING_RECORD
         }
-        content = {"schema": SCHEMA, "extractor": f"{EXTRACTOR} (generated)", "clips": records}
+        content = {
+            "schema": SCHEMA,
+            "extractor": f"{TRACKS_EXTRACTOR} (generated)",
+            "clips": records,
+        }
         strict_json.write(root / "prosody.json", content)
     return root
 

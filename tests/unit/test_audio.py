@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from subtext.errors import DataError, Problem
-from subtext.prosody.audio import AUDIO_SUFFIXES, RATE_HZ, Sound, decode, find_audio
+from subtext.prosody.audio import RATE_HZ, Sound, decode
+from subtext.prosody.sound_files import AUDIO_SUFFIXES, find_audio
 
 TONE_HZ = 220.0
 LEVEL = 0.3

@@ -368,3 +368,16 @@ def test_an_output_that_cannot_be_written_is_refused(tracks, tmp_path, kind):
     (problem,) = result.exception.problems
     assert (problem.field, problem.value) == ("-o", str(output))
     assert problem.remedy
+
+
+def test_a_folder_of_clips_counts_from_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT / "data")
+    picture = tmp_path / "clip.png"
+    clip_id = next(iter(strict_json.read(ROOT / "data" / "demo" / "sarcasm_data.json")))
+    for arguments in (
+        ["data", "validate", "demo"],
+        ["prosody", "plot", clip_id, "--root", "demo", "-o", str(picture)],
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+    assert picture.exists()

@@ -24,7 +24,7 @@ from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import scene_of, shared_lines
 from subtext.evaluation.baselines import BASELINES, Predictor, logistic, share_by
 from subtext.prosody.audio import decode
-from subtext.prosody.measure import AUDIO_EXTRACTOR, measure_clip
+from subtext.prosody.measure import audio_extractor, measure_clip
 from subtext.prosody.schema import SCHEMA, record_problems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def test_measuring_the_corpus_writes_the_committed_records(
     shutil.copytree(DEMO, root)
     (root / "prosody.json").unlink()
     written = json.loads(measure_corpus(root, n_workers=1).path.read_text())
-    assert written["extractor"] == AUDIO_EXTRACTOR()
+    assert written["extractor"] == audio_extractor()
     assert written["clips"].keys() == PROSODY["clips"].keys()
     for clip_id, record in written["clips"].items():
         _assert_same(record, PROSODY["clips"][clip_id], clip_id)
@@ -148,7 +148,7 @@ def test_measuring_the_corpus_writes_the_committed_records(
 
 @pytest.mark.parametrize("place", [0, -1])
 def test_the_generator_makes_the_committed_sound(place: int) -> None:
-    from data.make_demo.voice import espeak_version
+    from data.make_demo.speech import espeak_version
 
     clip_id = list(SCENARIOS)[place]
     try:
@@ -167,7 +167,7 @@ def test_the_generator_makes_the_committed_sound(place: int) -> None:
 
 
 def test_a_line_that_cannot_be_spoken_says_what_to_install() -> None:
-    from data.make_demo.voice import Voice, speak
+    from data.make_demo.speech import Voice, speak
 
     with pytest.raises(RuntimeError, match="apt-get install espeak-ng"):
         speak("Nobody has this voice.", Voice("no/such-voice", 100, 160))
@@ -304,9 +304,17 @@ def test_the_baselines_would_notice_a_leak(name: str, leak: Any) -> None:
 # --- what the delivery tells -------------------------------------------------------------------
 
 
-def test_measured_cues_follow_the_drawn_ones() -> None:
-    from data.make_demo.delivery import CUE_FIELDS
+# Which field of a record shows each cue, and the direction.
+CUE_FIELDS = {
+    "pitch variation": ("f0_sd_st", 1),
+    "final fall": ("f0_final_slope_st_per_s", -1),
+    "longest pause": ("pause_longest_s", 1),
+    "slowness": ("articulation_rate_syllables_per_s", -1),
+    "stress": ("intensity_sd_db", 1),
+}
 
+
+def test_measured_cues_follow_the_drawn_ones() -> None:
     drawn = np.stack([corpus.clip_cues(clip)[0] for clip in CLIPS])
     for i, (cue, (field, sign)) in enumerate(CUE_FIELDS.items()):
         measured = [PROSODY["clips"][clip_id][field] for clip_id in SCENARIOS]
@@ -316,8 +324,6 @@ def test_measured_cues_follow_the_drawn_ones() -> None:
 
 
 def test_no_single_cue_decides() -> None:
-    from data.make_demo.delivery import CUE_FIELDS
-
     for cue, (field, _) in CUE_FIELDS.items():
         assert _accuracy(_field(field), load_scenarios(DEMO)) < 0.8, cue
 

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subtext.data.folds import AUTHORS_FILE, FOLDS_FILE, read_folds
+from subtext.data.folder import AUTHORS_FOLDS_FILE, FOLDS_FILE
+from subtext.data.folds import read_folds
 from subtext.errors import DataError
 
 MUSTARD = Path(__file__).resolve().parents[3] / "shared" / "mustard"
@@ -62,7 +63,7 @@ def pickle_2(folds: list[tuple[list[int], list[int]]]) -> bytes:
 
 
 def write_pickle(root: Path, content: bytes) -> Path:
-    (root / AUTHORS_FILE).write_bytes(content)
+    (root / AUTHORS_FOLDS_FILE).write_bytes(content)
     return root
 
 
@@ -101,7 +102,8 @@ def test_arrays_that_a_newer_numpy_saved_are_read_too(protocol: int, tmp_path: P
 
 
 def test_without_either_file_the_message_names_both(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{FOLDS_FILE}.*{AUTHORS_FILE}.*soujanyaporia/MUStARD"):
+    names = rf"{FOLDS_FILE}.*{AUTHORS_FOLDS_FILE}.*soujanyaporia/MUStARD"
+    with pytest.raises(DataError, match=names):
         read_folds(tmp_path, CLIPS)
 
 
@@ -120,7 +122,7 @@ AT_ODDS = [
 
 
 @pytest.mark.parametrize(("folds", "said"), AT_ODDS)
-@pytest.mark.parametrize("file", [FOLDS_FILE, AUTHORS_FILE])
+@pytest.mark.parametrize("file", [FOLDS_FILE, AUTHORS_FOLDS_FILE])
 def test_folds_that_do_not_fit_the_clips_are_refused(
     folds: list[tuple[list[int], list[int]]], said: str, file: str, tmp_path: Path
 ) -> None:
@@ -213,7 +215,7 @@ def test_a_malicious_pickle_is_refused_without_effect(
         read_folds(write_pickle(tmp_path, content), CLIPS)
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [path.name for path in tmp_path.iterdir()] == [AUTHORS_FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [AUTHORS_FOLDS_FILE]
     assert peak_bytes < 20_000_000
     (problem,) = caught.value.problems
     assert FOLDS_FILE in problem.remedy
@@ -245,7 +247,7 @@ def test_arrays_that_are_no_positions_are_refused(
 
 
 def test_a_file_too_large_to_be_positions_is_not_read(tmp_path: Path) -> None:
-    with (tmp_path / AUTHORS_FILE).open("wb") as stream:
+    with (tmp_path / AUTHORS_FOLDS_FILE).open("wb") as stream:
         stream.truncate(1_500_000)
     with pytest.raises(DataError, match="1500000 bytes"):
         read_folds(tmp_path, CLIPS)

@@ -15,10 +15,10 @@ import pytest
 from support.corpus import write_corpus
 
 from subtext import strict_json
-from subtext.data.scenarios import load_scenarios
+from subtext.data.scenarios import load_clips, load_scenarios
 from subtext.errors import DataError, Problem
-from subtext.prosody.features import EXTRACTOR, SCHEMA
-from subtext.prosody.from_tracks import read_utterances, records_from_npz
+from subtext.prosody.from_tracks import records_from_npz
+from subtext.prosody.schema import SCHEMA, TRACKS_EXTRACTOR
 
 MUSTARD = Path(__file__).resolve().parents[3] / "shared" / "mustard"
 DETAIL = {"duration_s": 1.0, "pitch_floor_hz": 75.0, "pitch_ceiling_hz": 600.0}
@@ -53,7 +53,7 @@ def refused(npz: Path) -> tuple[Problem, ...]:
 
 def test_the_content_is_a_prosody_file_that_loads(npz: Path, tmp_path: Path) -> None:
     content = records_from_npz(npz)
-    assert (content["schema"], content["extractor"]) == (SCHEMA, EXTRACTOR)
+    assert (content["schema"], content["extractor"]) == (SCHEMA, TRACKS_EXTRACTOR)
     assert list(content["clips"]) == ["1_100", "1_107"]
     root = write_corpus(tmp_path / "corpus", with_prosody=False)
     strict_json.write(root / "prosody.json", content)
@@ -81,38 +81,6 @@ def test_a_clip_without_a_transcript_is_named(npz: Path) -> None:
         records_from_npz(npz, {"1_100": "Oh, sure."})
     (problem,) = caught.value.problems
     assert (problem.where, problem.field) == ("tracks.npz, clip 1_107", "utterance")
-
-
-def test_transcripts_are_read_from_a_file_of_clips(tmp_path: Path) -> None:
-    root = write_corpus(tmp_path)
-    utterances = read_utterances(root / "sarcasm_data.json")
-    scenarios = load_scenarios(root)
-    assert utterances == {clip_id: scenarios[clip_id]["utterance"] for clip_id in scenarios}
-
-
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        (None, "file"),
-        ("[]", "file"),
-        ("{", "file"),
-        ('{"1_100": {"speaker": "X"}}', "utterance"),
-        ('{"1_100": {"utterance": 3}}', "utterance"),
-        ('{"1_100": "Oh, sure."}', "utterance"),
-    ],
-    ids=["missing", "a list", "cut", "no utterance", "a number", "a clip that is text"],
-)
-def test_a_file_of_clips_without_transcripts_is_refused(
-    tmp_path: Path, text: str | None, field: str
-) -> None:
-    path = tmp_path / "sarcasm_data.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(DataError) as caught:
-        read_utterances(path)
-    (problem,) = caught.value.problems
-    assert problem.field == field
-    assert problem.remedy
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -203,7 +171,8 @@ def test_every_bad_clip_is_named_at_once(npz: Path) -> None:
 
 @pytest.fixture(scope="module")
 def real() -> dict[str, dict[str, Any]]:
-    utterances = read_utterances(MUSTARD / "sarcasm_data.json")
+    spoken = load_clips(MUSTARD / "sarcasm_data.json")
+    utterances = {clip_id: clip["utterance"] for clip_id, clip in spoken.items()}
     content = records_from_npz(MUSTARD / "tracks_210.npz", utterances)
     clips: dict[str, dict[str, Any]] = content["clips"]
     # The independent script measures whole clips, the records the span of speech.

@@ -21,7 +21,7 @@ from subtext.data.measure import corpus as measure
 from subtext.data.measure.corpus import Measured, MeasureError, measure_corpus
 from subtext.data.scenarios import load_scenarios
 from subtext.errors import ConfigError, DataError
-from subtext.prosody.measure import AUDIO_EXTRACTOR, measure_clip
+from subtext.prosody.measure import audio_extractor, measure_clip
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def test_every_clip_gets_the_record_of_measure_clip(corpus):
     clips = strict_json.read(corpus / "sarcasm_data.json")
     content = strict_json.read(corpus / "prosody.json")
     assert set(content) == {"schema", "extractor", "clips"}
-    assert content["extractor"] == AUDIO_EXTRACTOR()
+    assert content["extractor"] == audio_extractor()
     assert content["clips"] == {
         clip_id: measure_clip(corpus / "audio" / f"{clip_id}.wav", clip["utterance"], clip_id)
         for clip_id, clip in clips.items()
@@ -325,7 +325,7 @@ def test_a_process_that_dies_takes_no_other_clip_with_it(tmp_path, kind, failure
     content = strict_json.read(tmp_path / "corpus" / "prosody.json")
     assert len(content["clips"]) == 6 - failures
     assert set(content.get("missing", {})) == ({ids[2]} if failures else set())
-    assert ("kills the process" in said) is (kind == "kills")
+    assert ("ends the process" in said) is (kind == "kills")
     assert ("ValueError: a defect" in said) is (kind == "raises")
 
 

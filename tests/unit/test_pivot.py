@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from subtext import strict_json
 from subtext.cli.main import app
-from subtext.data.pivot.committee import _committee, _folds, fold_scores, text_scores
+from subtext.data.pivot.committee import draw_folds, fold_scores, make_committee, text_scores
 from subtext.data.pivot.file import (
     PivotConfig,
     inadmissible_reason,
@@ -187,8 +187,8 @@ def test_no_score_depends_on_a_label_of_its_own_fold() -> None:
     clips = corpus()
     ids = sorted(clips)
     labels = np.array([clips[i]["sarcasm"] for i in ids], dtype=np.int64)
-    members, scenes = _committee(clips, ids)
-    folds = _folds(labels, scenes, 5, 0)
+    members, scenes = make_committee(clips, ids)
+    folds = draw_folds(labels, scenes, 5, 0)
     before = fold_scores(list(members.values()), labels, folds)
     for fold in range(5):
         flipped = np.where(folds == fold, 1 - labels, labels)
@@ -205,8 +205,8 @@ def test_a_scene_is_never_divided_between_folds() -> None:
             clips[f"c{index + member:03d}"]["context"] = [f"we were in scene {index} together"]
     ids = sorted(clips)
     labels = np.array([clips[i]["sarcasm"] for i in ids], dtype=np.int64)
-    _, scenes = _committee(clips, ids)
-    folds = _folds(labels, scenes, 5, 0)
+    _, scenes = make_committee(clips, ids)
+    folds = draw_folds(labels, scenes, 5, 0)
     assert all(len(set(folds[i : i + 3])) == 1 for i in range(0, 60, 3))
 
 

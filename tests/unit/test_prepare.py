@@ -47,7 +47,8 @@ def config(**sections: dict[str, Any]) -> RunConfig:
 class TestSplit:
     def test_halves_cover_all_clips_once(self, home: Path) -> None:
         scenarios = load_scenarios(home / "corpus")
-        split = make_split(scenarios, config())
+        data = {"root": "corpus", "split": "random", "eval_ratio": 0.33}
+        split = make_split(scenarios, config(data=data))
         assert sorted([*split["train"], *split["held_out"]]) == sorted(scenarios)
         assert len(split["held_out"]) == int(0.33 * 40)
         assert split["data_digest"] == data_digest(scenarios)
@@ -200,7 +201,8 @@ class TestPrepareRun:
             clip["context_speakers"] = ["ODETTE"]
             clip["speaker"] = "MIRELA" if clip["sarcasm"] else "TOBIN"
         strict_json.write(path, clips)
-        prepare_run("demo", overrides(), default_run_id="leaky")
+        data = {"root": "corpus", "split": "random", "eval_ratio": 0.33}
+        prepare_run("demo", overrides(data=data), default_run_id="leaky")
         said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert any("share a line" in line and "data.split=scene" in line for line in said)
         assert any("speaker alone" in line and "data.split=speaker" in line for line in said)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subtext import strict_json
-from subtext.prosody.from_tracks import read_utterances, records_from_npz
+from subtext.data.scenarios import load_clips
+from subtext.prosody.from_tracks import records_from_npz
 from subtext.prosody.reference import (
     LEVELS,
     MIN_CLIPS,
@@ -133,11 +134,11 @@ def test_whole_speakers_held_out_leave_no_level() -> None:
 
 @pytest.mark.skipif(not TRACKS.exists(), reason="no ../shared/mustard beside the checkout")
 def test_the_published_terciles_are_those_of_the_210_measured_clips() -> None:
-    clips_file = TRACKS.parent / "sarcasm_data.json"
-    speakers = {clip_id: clip["speaker"] for clip_id, clip in strict_json.read(clips_file).items()}
-    records = records_from_npz(TRACKS, read_utterances(clips_file))["clips"]
+    spoken = load_clips(TRACKS.parent / "sarcasm_data.json")
+    utterances = {clip_id: clip["utterance"] for clip_id, clip in spoken.items()}
+    records = records_from_npz(TRACKS, utterances)["clips"]
     scenarios = {
-        clip_id: {"speaker": speakers[clip_id], "prosody": found}
+        clip_id: {"speaker": spoken[clip_id]["speaker"], "prosody": found}
         for clip_id, found in records.items()
     }
     fitted = Reference.fit(scenarios, scenarios).terciles

@@ -18,7 +18,7 @@ from subtext.errors import DataError
 from subtext.prosody.audio import Sound
 from subtext.prosody.features import record_from_tracks
 from subtext.prosody.frames import Tracks
-from subtext.prosody.measure import AUDIO_EXTRACTOR, measure_clip
+from subtext.prosody.measure import audio_extractor, measure_clip
 from subtext.prosody.schema import SCHEMA, record_problems
 from subtext.prosody.tracks import measure_tracks
 
@@ -275,7 +275,7 @@ def test_a_file_has_the_record_of_its_samples(wav: Path) -> None:
 
 
 def test_the_extractor_names_schema_and_praat() -> None:
-    assert AUDIO_EXTRACTOR().startswith(f"{SCHEMA} Praat 6.")
+    assert audio_extractor().startswith(f"{SCHEMA} Praat 6.")
 
 
 def test_the_command_prints_the_record(wav: Path) -> None:

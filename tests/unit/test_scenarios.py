@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from support.corpus import write_corpus
 
-from subtext.data.scenarios import data_digest, load_scenarios, resolve_data_root
+from subtext.data.folder import data_root, resolve_data_root
+from subtext.data.scenarios import data_digest, load_clips, load_scenarios
 from subtext.errors import DataError, Problem
 
 MUSTARD = Path(__file__).resolve().parents[3] / "shared" / "mustard"
@@ -302,6 +303,15 @@ def test_problems_of_all_files_come_in_one_error(root: Path) -> None:
     }
 
 
+def test_clips_alone_are_read_whatever_lies_beside_them(root: Path) -> None:
+    (root / "prosody.json").write_text("{")
+    clips = load_clips(root / "sarcasm_data.json")
+    assert clips[FIRST]["utterance"]
+    (root / "sarcasm_data.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        load_clips(root / "sarcasm_data.json")
+
+
 def test_the_root_comes_from_the_argument_then_the_environment_then_the_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +322,7 @@ def test_the_root_comes_from_the_argument_then_the_environment_then_the_checkout
     assert resolve_data_root(str(tmp_path / "argument")) == tmp_path / "argument"
     assert resolve_data_root("argument") == tmp_path / "argument"
     assert resolve_data_root() == tmp_path / "environment"
+    assert data_root("not yet there") == tmp_path / "not yet there"
     monkeypatch.setenv("SUBTEXT_DATA_ROOT", "")
     assert resolve_data_root() == tmp_path / "data" / "mustard"
 

@@ -148,7 +148,7 @@ def _pivot_of_a_stranger(root: Path) -> None:
         (_two_files, "audio", "several sound files"),
         (_old_schema, "prosody.json", "no known version"),
         (_two_extractors, "prosody.json", "two extractors"),
-        (_no_clips, "sarcasm_data.json", "cannot be read"),
+        (_no_clips, "sarcasm_data.json", "can't be read"),
         (_broken_clips, "sarcasm_data.json", "not JSON"),
         (_bad_label, "sarcasm_data.json, clip 1_100", "not true or false"),
         (_not_a_number, "prosody.json, clip 1_100", "not a finite number"),

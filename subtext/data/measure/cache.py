@@ -16,7 +16,7 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.data.measure.pool import Job
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
 from subtext.paths import cache_dir
 from subtext.prosody.schema import record_problems
 
@@ -35,7 +35,7 @@ class RecordCache:
                 sound = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             problem = Problem(
-                job.where, "audio", job.path.name, f"can't be read: {error.strerror}",
+                job.where, "audio", job.path.name, f"can't be read: {reason_of(error)}",
                 "Check path and rights.",
             )  # fmt: skip
             raise DataError("Audio refused", [problem]) from error

@@ -17,10 +17,11 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.cores import free_cores
+from subtext.data.folder import AUDIO_FOLDER, CLIPS_FILE, PROSODY_FILE
 from subtext.data.measure.cache import RecordCache
 from subtext.data.measure.pool import Job, Outcome, measure_jobs
-from subtext.data.scenarios import AUDIO_FOLDER, CLIPS_FILE, PROSODY_FILE, read_clips
-from subtext.errors import ConfigError, DataError, Problem
+from subtext.data.scenarios import read_clips
+from subtext.errors import ConfigError, DataError, Problem, reason_of
 from subtext.progress import Progress, Watcher, nobody
 from subtext.prosody.schema import SCHEMA
 
@@ -90,11 +91,11 @@ def measure_corpus(
     MeasureError lists every failure. Raises also what `check_workers` and `check_corpus` raise,
     and DataError where a file can't be written.
     """
-    from subtext.prosody.measure import AUDIO_EXTRACTOR
+    from subtext.prosody.measure import audio_extractor
 
     check_workers(n_workers)
     clips = check_corpus(root)
-    extractor = AUDIO_EXTRACTOR()
+    extractor = audio_extractor()
     records: dict[str, dict[str, Any]] = {}
     failed: dict[str, tuple[Problem, ...]] = {}
     n_reused = 0
@@ -127,7 +128,7 @@ def _outcomes(
     root: Path, clips: Mapping[str, Mapping[str, Any]], cache: RecordCache, n_workers: int
 ) -> Iterator[tuple[Outcome, bool]]:
     """Yield what became of every clip, and whether its record was known before."""
-    from subtext.prosody.audio import find_audio
+    from subtext.prosody.sound_files import find_audio
 
     entries: dict[Job, Path] = {}
     for clip_id, clip in clips.items():
@@ -159,7 +160,7 @@ def _writing() -> Iterator[None]:
         yield
     except OSError as error:
         problem = Problem(
-            "measure", "file", str(error.filename), f"can't be written: {error.strerror}",
+            "measure", "file", str(error.filename), f"can't be written: {reason_of(error)}",
             "Make room, or name a folder you may write to ($SUBTEXT_CACHE: measured clips).",
         )  # fmt: skip
         raise DataError(_TITLE, [problem]) from error

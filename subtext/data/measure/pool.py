@@ -100,7 +100,7 @@ def _measure_alone(job: Job) -> Outcome:
     except BrokenProcessPool:
         problem = Problem(
             job.where, "audio", job.path.name,
-            "kills the process that measures it (a crash, or memory ran out)",
+            "ends the process that measures it (a crash, memory ran out, or none can start)",
             "Cut or convert the file, free memory or use fewer workers, and measure again.",
         )  # fmt: skip
         return Outcome(job, problems=(problem,))

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from subtext.data.folder import CLIPS_FILE
 from subtext.data.masking import Cast, masked_clip
 from subtext.data.pivot.file import PivotConfig
 from subtext.data.scenes import scene_of
@@ -58,11 +59,11 @@ def text_scores(scenarios: Scenarios, config: PivotConfig) -> dict[str, dict[str
     """
     ids = sorted(scenarios)
     labels = np.array([scenarios[clip_id]["sarcasm"] for clip_id in ids], dtype=np.int64)
-    members, scenes = _committee(scenarios, ids)
+    members, scenes = make_committee(scenarios, ids)
     total, by_member = np.zeros(len(ids)), np.zeros((len(members), len(ids)))
     for repeat in range(config.n_repeats):
         seed = (config.seed + repeat) % 2**32
-        folds = _folds(labels, scenes, config.n_folds, seed)
+        folds = draw_folds(labels, scenes, config.n_folds, seed)
         t, of_members = fold_scores(list(members.values()), labels, folds)
         total += t
         by_member += of_members
@@ -94,7 +95,7 @@ def fold_scores(members: list[Member], labels: Array, folds: Array) -> tuple[Arr
     return t, of_members
 
 
-def _committee(scenarios: Scenarios, ids: list[str]) -> tuple[dict[str, Member], Array]:
+def make_committee(scenarios: Scenarios, ids: list[str]) -> tuple[dict[str, Member], Array]:
     """The members with their counts, and the scene [n] of each clip as a whole number."""
     from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
     from sklearn.linear_model import LogisticRegression
@@ -130,7 +131,7 @@ def _committee(scenarios: Scenarios, ids: list[str]) -> tuple[dict[str, Member],
     return members, np.unique([scenes[clip_id] for clip_id in ids], return_inverse=True)[1]
 
 
-def _folds(labels: Array, scenes: Array, n_folds: int, seed: int) -> Array:
+def draw_folds(labels: Array, scenes: Array, n_folds: int, seed: int) -> Array:
     """The fold [n] of every clip: scenes whole, classes balanced as far as scenes allow."""
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -144,7 +145,7 @@ def _folds(labels: Array, scenes: Array, n_folds: int, seed: int) -> Array:
     for pair in combinations(range(n_folds), 2):
         if len(set(labels[~np.isin(folds, pair)].tolist())) < 2 or not np.isin(pair, folds).all():
             problem = Problem(
-                "sarcasm_data.json", "clips", len(labels),
+                CLIPS_FILE, "clips", len(labels),
                 f"are too few for n_folds = {n_folds}: {len(set(scenes.tolist()))} scenes, "
                 f"{n_smaller} clips of the smaller class",
                 "Add clips of both classes in scenes of their own, or set a smaller n_folds.",

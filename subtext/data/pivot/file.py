@@ -25,14 +25,17 @@ set made from other clips, edited by hand, or left behind by new prosody is refu
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from subtext import strict_json
+from subtext.data.folder import PIVOT_FILE
 from subtext.errors import ConfigError, Problem
+from subtext.validation import problems_of, sentence
 
 PIVOT_SCHEMA = "subtext.pivot/1"
 MISLEADING, AMBIGUOUS = "misleading", "ambiguous"
@@ -41,7 +44,6 @@ NOTE = (
     "model that knows the delivery. Laughter that overlaps speech is not detected here, so clips "
     "with it are not left out."
 )
-_FILE = "pivot_set.json"
 _MEANT = ("utterance", "context", "speaker", "context_speakers", "show", "sarcasm")
 
 Scenarios = Mapping[str, Mapping[str, Any]]
@@ -136,8 +138,7 @@ def pivot_digest(scenarios: Scenarios) -> str:
     Speakers and show count because masking reads them. The order of clips does not.
     """
     meant = {clip_id: [clip[name] for name in _MEANT] for clip_id, clip in scenarios.items()}
-    text = json.dumps(meant, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return strict_json.digest(meant)
 
 
 def inadmissible_reason(record: Mapping[str, Any] | None, config: PivotConfig) -> str:
@@ -179,16 +180,13 @@ def pivot_problems(content: Mapping[str, Any], scenarios: Scenarios) -> Iterator
     try:
         file = _File.model_validate(content)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            path = ".".join(map(str, detail["loc"])) or "content"
-            yield Problem(
-                _FILE, path, _short(detail["input"]), _sentence(detail), _remake("Damaged.")
-            )
+        for problem in problems_of(PIVOT_FILE, error, _remake("Damaged.")):
+            yield replace(problem, value=_short(problem.value))
         return
     digest = pivot_digest(scenarios)
     if file.digest != digest or file.text_scores.keys() != scenarios.keys():
         yield Problem(
-            _FILE, "digest", file.digest, f"is not {digest}: it was made from other clips",
+            PIVOT_FILE, "digest", file.digest, f"is not {digest}: it was made from other clips",
             _remake("Texts, speakers or labels changed."),
         )  # fmt: skip
         return
@@ -201,7 +199,7 @@ def pivot_problems(content: Mapping[str, Any], scenarios: Scenarios) -> Iterator
     )
     if differing:
         yield Problem(
-            _FILE, "clips", differing[:5],
+            PIVOT_FILE, "clips", differing[:5],
             f"{len(differing)} clip(s) are not what its scores and thresholds and today's prosody "
             "select", _remake("Prosody changed, or the file was edited."),
         )  # fmt: skip
@@ -234,15 +232,8 @@ def _config_problems(error: ValidationError) -> list[Problem]:
             remedy = f"Did you mean {close[0]}?"
         else:
             remedy = f"Known: {', '.join(PivotConfig.model_fields)}."
-        problems.append(Problem("pivot", name, detail["input"], _sentence(detail), remedy))
+        problems.append(Problem("pivot", name, detail["input"], sentence(detail), remedy))
     return problems
-
-
-def _sentence(detail: Any) -> str:
-    if detail["type"] == "extra_forbidden":
-        return "is no field"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
 
 
 def _short(value: object) -> object:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
+from subtext.data.folder import PIVOT_FILE, PROSODY_FILE, resolve_data_root
 from subtext.data.pivot.committee import MEMBERS, text_scores
 from subtext.data.pivot.file import (
     AMBIGUOUS,
@@ -25,14 +26,8 @@ from subtext.data.pivot.file import (
     pivot_digest,
     select_pivot,
 )
-from subtext.data.scenarios import (
-    CLIPS_FILE,
-    PIVOT_FILE,
-    PROSODY_FILE,
-    load_scenarios,
-    resolve_data_root,
-)
-from subtext.errors import DataError, Problem
+from subtext.data.scenarios import load_scenarios
+from subtext.errors import DataError, Problem, reason_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,12 +48,12 @@ def make_pivot_set(
     """
     folder = resolve_data_root(str(root) if root is not None else "")
     path = folder / PIVOT_FILE
-    content = pivot_set(_load_without_pivot(folder), config)
+    content = pivot_set(load_scenarios(folder, with_pivot=False), config)
     try:
         strict_json.write(path, content)
     except OSError as error:
         problem = Problem(
-            PIVOT_FILE, "file", str(path), f"can't be written: {error.strerror}",
+            PIVOT_FILE, "file", str(path), f"can't be written: {reason_of(error)}",
             "Make the folder writable, or copy the data to one that is.",
         )  # fmt: skip
         raise DataError(_TITLE, [problem]) from error
@@ -120,21 +115,6 @@ def render_pivot(content: Mapping[str, Any]) -> Table:
         shown = "-" if accuracy[name] is None else f"{accuracy[name]:.3f}"
         table.add_row(name, *(str(counts[name][key]) for key in ("sarcastic", "sincere")), shown)
     return table
-
-
-def _load_without_pivot(folder: Path) -> dict[str, dict[str, Any]]:
-    """The clips, whatever an older Pivot Set beside them holds: it is about to be replaced."""
-    try:
-        return load_scenarios(folder)
-    except DataError as error:
-        others = [problem for problem in error.problems if not problem.where.startswith(PIVOT_FILE)]
-        if others:
-            raise DataError(error.title, others) from None
-    records: dict[str, Any] = {}
-    if (folder / PROSODY_FILE).exists():
-        records = strict_json.read(folder / PROSODY_FILE)["clips"]
-    clips = strict_json.read(folder / CLIPS_FILE)
-    return {clip_id: {**clip, "prosody": records.get(clip_id)} for clip_id, clip in clips.items()}
 
 
 def _none_admissible(reasons: Counter[str]) -> Problem:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from subtext.data.sources.download import disk_error, require_space
 from subtext.errors import DataError, Problem
 from subtext.progress import Progress, Watcher, nobody
-from subtext.prosody.audio import AUDIO_SUFFIXES
+from subtext.prosody.sound_files import sound_files_of
 
 _FOLDER = "utterances"
 _SUFFIX = ".mp4"
@@ -189,7 +189,7 @@ def _is_there(folder: Path, clip_id: str, member: zipfile.ZipInfo) -> bool:
 
 
 def _has_sound(folder: Path, clip_id: str) -> bool:
-    return any((folder / f"{clip_id}{suffix}").is_file() for suffix in AUDIO_SUFFIXES)
+    return any(path.is_file() for path in sound_files_of(folder, clip_id))
 
 
 def _crc32(path: Path) -> int:

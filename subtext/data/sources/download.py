@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.data.sources.patience import Patience, persistently
-from subtext.errors import DownloadError, Problem
+from subtext.errors import DownloadError, Problem, reason_of
 from subtext.progress import Progress, Watcher, nobody
 
 if TYPE_CHECKING:
@@ -85,10 +85,8 @@ def disk_error(path: Path, error: OSError) -> DownloadError:
     remedy = "Check the folder and your rights there."
     if error.errno in _FULL_DISK:
         remedy = "Make room, or name another folder with --root, and start again: it resumes."
-    reason = error.strerror or str(error)
-    problem = Problem(
-        path.name, "file", error.filename or str(path), f"can't be written: {reason}", remedy
-    )
+    said = f"can't be written: {reason_of(error)}"
+    problem = Problem(path.name, "file", error.filename or str(path), said, remedy)
     return DownloadError("Not written", [problem])
 
 

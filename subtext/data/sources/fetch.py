@@ -8,7 +8,6 @@ hash was known to the authors of that file: the first fetch asks the Hub, record
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from subtext import strict_json
-from subtext.data.scenarios import AUDIO_FOLDER, CLIPS_FILE
+from subtext.data.folder import AUDIO_FOLDER, CLIPS_FILE
 from subtext.data.sources.archive import Extraction, extract_clips
 from subtext.data.sources.download import Wanted, disk_error, download
 from subtext.data.sources.hub_archive import (
@@ -29,19 +28,18 @@ from subtext.data.sources.hub_archive import (
     Locked,
     Name,
     Sha256,
-    problems_of,
     resolve,
     wanted_archive,
 )
 from subtext.data.sources.patience import Patience, persistently
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, reason_of
 from subtext.paths import project_root
 from subtext.progress import Watcher, nobody
+from subtext.validation import problems_of
 
 SOURCES_FILE = "data/sources.toml"
 LOCK_FILE = "sources.lock.json"
 _BUSY_FILE = ".fetch.lock"
-_DEFAULT_ROOT = "data/mustard"
 _SHOWN_CLIPS = 20
 
 logger = logging.getLogger(__name__)
@@ -96,17 +94,10 @@ def read_corpus(sources: Path | None = None) -> Corpus:
     except ValidationError as error:
         raise DataError("Sources refused", list(problems_of(path.name, error, remedy))) from None
     except (OSError, ValueError) as error:
-        problem = Problem(path.name, "file", str(path), f"can't be read: {error}", remedy)
+        problem = Problem(
+            path.name, "file", str(path), f"can't be read: {reason_of(error)}", remedy
+        )
         raise DataError("Sources refused", [problem]) from error
-
-
-def corpus_root(root: str = "") -> Path:
-    """Return the folder to fetch into: `root`, else $SUBTEXT_DATA_ROOT, else data/mustard.
-
-    A relative path counts from the checkout, as everywhere.
-    """
-    given = root or os.environ.get("SUBTEXT_DATA_ROOT") or _DEFAULT_ROOT
-    return project_root() / Path(given).expanduser()
 
 
 def summary(fetched: Fetched) -> str:
@@ -210,7 +201,9 @@ def _locked(root: Path, clips: HubArchive, patience: Patience) -> Locked:
     except ValidationError as error:
         raise DataError("Lock file refused", list(problems_of(path.name, error, remedy))) from None
     except (OSError, ValueError) as error:
-        problem = Problem(path.name, "file", str(path), f"can't be read: {error}", remedy)
+        problem = Problem(
+            path.name, "file", str(path), f"can't be read: {reason_of(error)}", remedy
+        )
         raise DataError("Lock file refused", [problem]) from error
     if (locked.repo, locked.file) != (clips.repo, clips.file):
         problem = Problem(

@@ -6,7 +6,6 @@ Heeds $HF_ENDPOINT and $HF_TOKEN, and no token that is stored on the machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from subtext.data.sources.download import Wanted
 from subtext.errors import DownloadError, Problem
+from subtext.validation import problems_of
 
 _HUB_S = 30.0
 _RETRYABLE_STATUS = {408, 429}
@@ -109,13 +109,6 @@ def wanted_archive(locked: Locked, target: Path, if_changed: str) -> Wanted:
         repo_type="dataset", revision=locked.revision, endpoint=_endpoint(),
     )  # fmt: skip
     return Wanted(url, target, locked.size, locked.sha256, _token(), if_changed)
-
-
-def problems_of(where: str, error: ValidationError, remedy: str) -> Iterator[Problem]:
-    """Yield every fault of a file or answer that does not fit its model."""
-    for detail in error.errors(include_url=False):
-        field = ".".join(str(part) for part in detail["loc"])
-        yield Problem(where, field or "file", detail["input"], detail["msg"], remedy)
 
 
 def _endpoint() -> str | None:
