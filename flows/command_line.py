@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from subtext.config import Overrides
@@ -168,13 +167,11 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 def _print_corpus(root: str) -> None:
     from rich.console import Console
 
-    from subtext import strict_json
-    from subtext.data.folder import PROSODY_FILE, corpus_name
-    from subtext.data.validate import render_report, validate
+    from subtext.data.folder import corpus_name
+    from subtext.data.validate import validate
+    from subtext.data.validate_table import render_report
 
     Console().print(render_report(validate(root)), crop=False)
-    for clip_id, reason in strict_json.read(Path(root) / PROSODY_FILE).get("missing", {}).items():
-        print(f"Not measured: {clip_id}: {reason}")
     if corpus_name(root) == "demo":
         knobs = f"--profile {Profile.demo}"
     else:

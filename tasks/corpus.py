@@ -82,10 +82,11 @@ def validate(root: str, allow_missing: bool) -> str:
     With `allow_missing` problems of sound files are shown only.
     """
     from subtext.data import validate as validation
+    from subtext.data.validate_table import render_report
 
     report = validation.validate(root)
     page = Console(record=True, file=StringIO(), width=_PAGE_WIDTH)
-    page.print(validation.render_report(report))
+    page.print(render_report(report))
     text = f"```\n{page.export_text()}\n```"
     quietly(lambda: create_markdown_artifact(text, "validation", f"Corpus {report.root}"))
     problems = [

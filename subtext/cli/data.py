@@ -64,7 +64,8 @@ def data_validate(
     from rich.console import Console
 
     from subtext import strict_json
-    from subtext.data.validate import render_report, validate
+    from subtext.data.validate import validate
+    from subtext.data.validate_table import render_report
 
     report = validate(named_root(root))
     if as_json:

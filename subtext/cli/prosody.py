@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -76,32 +75,8 @@ def prosody_plot(
 
     The words low, medium and high are those of the published thresholds.
     """
-    from subtext.data.folder import AUDIO_FOLDER, resolve_data_root
-    from subtext.data.scenarios import load_scenarios
-    from subtext.prosody.audio import decode
-    from subtext.prosody.features import record_from_tracks
-    from subtext.prosody.plot import plot_clip
-    from subtext.prosody.render import render_pitch_contour, render_prosody_features
-    from subtext.prosody.sound_files import find_audio, is_sound_file
-    from subtext.prosody.tracks import measure_tracks
+    from subtext.data.picture import draw_picture
 
-    if is_sound_file(Path(clip)):
-        path, title, utterance = Path(clip), Path(clip).name, None
-    else:
-        folder = resolve_data_root(named_root(root))
-        scenarios = load_scenarios(folder)
-        if clip not in scenarios:
-            close = difflib.get_close_matches(clip, scenarios, n=3)
-            remedy = f"Did you mean {' or '.join(close)}?" if close else "Name one of its clips."
-            problem = Problem("prosody plot", "CLIP", clip, f"is no clip of {folder}", remedy)
-            raise DataError("Clip refused", [problem])
-        path = find_audio(folder / AUDIO_FOLDER, clip)
-        utterance = scenarios[clip]["utterance"]
-        title = f"{clip}: {utterance}"
-    sound = decode(path)
-    tracks = measure_tracks(sound, path.name)
-    record = record_from_tracks(tracks, path.name, utterance)
-    cues = [render_prosody_features(clip, record), render_pitch_contour(clip, record)]
-    target = output or Path(f"{path.stem}.png")
-    plot_clip(sound, tracks, record, title, "\n".join(cues).splitlines(), target)
-    typer.echo(f"{path.name} -> {target}")
+    folder = named_root(root)
+    picture = draw_picture(clip, folder, output)
+    typer.echo(f"{clip} -> {picture}")

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from subtext import strict_json
 from subtext.data.folder import (
@@ -32,11 +32,9 @@ from subtext.data.scenes import normalised, scene_of, shared_lines
 from subtext.errors import DataError, Problem
 from subtext.prosody.sound_files import sound_files
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
 REPORT_SCHEMA = "subtext.validate/1"
 _SHOWN = 5
+_SHOWN_MISSING = 20
 _LONGEST_TEXT = 500
 
 Clips = Mapping[str, Mapping[str, Any]]
@@ -113,63 +111,17 @@ def validate(root: Path | str | None = None) -> Report:
     return Report(str(folder), counts, tuple(_notes(counts, pivot)), tuple(problems))
 
 
-def render_report(report: Report) -> Group:
-    """Return what `rich` prints: one table, then notes, then every problem with its remedy."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"Corpus {report.root}", title_justify="left", show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, text in _rows(report):
-        table.add_row(name, Text(text))
-    lines = [Text(f"Note: {note}") for note in report.notes]
-    lines += [Text(f"Problem: {problem}", style="red") for problem in report.problems]
-    return Group(table, *lines)
-
-
-def _rows(report: Report) -> Iterator[tuple[str, str]]:
-    counts = report.counts
-    texts, scenes, prosody = counts["texts"], counts["scenes"], counts["prosody"]
-    n = counts["clips"]
-    yield "clips", f"{n}: {counts['sarcastic']} sarcastic, {counts['sincere']} sincere"
-    yield "shows", f"{len(counts['shows'])}: {_most(counts['shows'])}"
-    yield "speakers", f"{len(counts['speakers'])}: {_most(counts['speakers'])}"
-    extractor = f"; {prosody['extractor']}" if prosody["extractor"] else ""
-    yield (
-        "prosody",
-        f"{prosody['clips']} of {n} ({prosody['sarcastic']} sarcastic, "
-        f"{prosody['sincere']} sincere){extractor}",
-    )
-    yield "quality flags", _most(prosody["flags"]) if prosody["flags"] else "none"
-    yield (
-        "sound files",
-        f"{counts['audio']['clips']} of {n} clips; {counts['audio']['files']} files",
-    )
-    yield (
-        "same texts",
-        f"{texts['identical']} groups with equal line and context, {texts['minimal_pairs']} of "
-        f"them with both labels; {texts['lines_with_both_labels']} lines with both labels",
-    )
-    yield (
-        "scenes",
-        f"{scenes['scenes']}; {scenes['of_several_clips']} of several clips, the largest "
-        f"{scenes['largest']}; {scenes['shared_lines']} shared lines",
-    )
-    pivot = counts["pivot"]
-    strata = f" ({_most(pivot['strata'])})" if pivot["strata"] else ""
-    yield "Pivot Set", f"{pivot['clips']} clips{strata}" if pivot["present"] else "none"
-    yield "problems", str(len(report.problems)) if report.problems else "none"
-
-
 def _notes(counts: Mapping[str, Any], pivot: Mapping[str, Any]) -> Iterator[str]:
     prosody, texts = counts["prosody"], counts["texts"]
     missing = counts["clips"] - prosody["clips"]
     if counts["clips"] and missing:
         yield f'{missing} clips have no prosody; their prompt says "not available".'
+    for clip_id, reason in list(prosody["missing"].items())[:_SHOWN_MISSING]:
+        yield f"{clip_id} could not be measured: {reason}"
+    if (hidden := len(prosody["missing"]) - _SHOWN_MISSING) > 0:
+        yield f'{hidden} more could not be measured: "missing" in {PROSODY_FILE} says why.'
     if prosody["flags"]:
-        yield f"quality flags in the prosody records: {_most(prosody['flags'])}."
+        yield f"quality flags in the prosody records: {most(prosody['flags'])}."
     if 0 < counts["audio"]["clips"] < counts["clips"]:
         yield f"{counts['clips'] - counts['audio']['clips']} clips have no sound file."
     if same := texts["identical"] - texts["minimal_pairs"]:
@@ -181,13 +133,19 @@ def _notes(counts: Mapping[str, Any], pivot: Mapping[str, Any]) -> Iterator[str]
 
 
 def _prosody_counts(content: Mapping[str, Any], clips: Clips) -> dict[str, Any]:
-    """Clips with a record, by label too; quality flags; what measured them."""
+    """Clips with a record, by label too; why others have none; quality flags; what measured."""
     measured = [clip for clip in clips.values() if clip["prosody"] is not None]
     n_sarcastic = sum(clip["sarcasm"] for clip in measured)
+    missing = content.get("missing", {})
     return {
         "clips": len(measured),
         "sarcastic": n_sarcastic,
         "sincere": len(measured) - n_sarcastic,
+        "missing": {
+            clip_id: str(reason)
+            for clip_id, reason in (missing.items() if isinstance(missing, dict) else ())
+            if clip_id in clips and clips[clip_id]["prosody"] is None
+        },
         "flags": _frequencies(
             flag
             for clip in measured
@@ -292,7 +250,8 @@ def _frequencies(values: Iterator[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _most(frequencies: Mapping[str, int]) -> str:
+def most(frequencies: Mapping[str, int]) -> str:
+    """Return the commonest values with their counts, and how many more there are."""
     shown = ", ".join(f"{name} {count}" for name, count in list(frequencies.items())[:_SHOWN])
     hidden = len(frequencies) - _SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown

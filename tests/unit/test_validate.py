@@ -74,6 +74,36 @@ def test_json_is_strict_has_stable_keys_and_is_all_that_is_printed(root: Path) -
     assert (report["schema"], report["ok"], report["problems"]) == (REPORT_SCHEMA, True, [])
 
 
+@pytest.mark.parametrize(
+    ("n_missing", "last"),
+    [
+        pytest.param(2, "could not be measured: is silent", id="all of few"),
+        pytest.param(25, '5 more could not be measured: "missing" in prosody.json', id="of many"),
+    ],
+)
+def test_clips_that_could_not_be_measured_are_named_with_the_reason(
+    root: Path, n_missing: int, last: str
+) -> None:
+    clip_ids = list(load_scenarios(root))[:n_missing]
+
+    def change(content: dict[str, Any]) -> None:
+        content["clips"] = {k: v for k, v in content["clips"].items() if k not in clip_ids}
+        content["missing"] = dict.fromkeys([*clip_ids, "no_clip"], "is silent")
+
+    edit(root / "prosody.json", change)
+    report = validate(root)
+    assert report.ok
+    assert report.counts["prosody"]["missing"] == dict.fromkeys(clip_ids, "is silent")
+    told = [note for note in report.notes if "could not be measured" in note]
+    assert told[0] == f"{clip_ids[0]} could not be measured: is silent"
+    assert last in told[-1]
+
+
+def test_a_list_of_missing_clips_that_is_none_ends_nothing(root: Path) -> None:
+    edit(root / "prosody.json", lambda content: content.update(missing=["1_100"]))
+    assert validate(root).counts["prosody"]["missing"] == {}
+
+
 def test_twins_duplicates_and_lines_with_both_labels_are_notes_not_problems(root: Path) -> None:
     def change(clips: dict[str, Any]) -> None:
         first, second, third, fourth = list(clips)[:4]
