@@ -6,7 +6,6 @@ The TOML files beside this module list what differs from the defaults in `subtex
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from subtext.config import RunConfig
 from subtext.errors import ConfigError, Problem
+from subtext.validation import fields_at, knob_problems
 
 
 class Profile(StrEnum):
@@ -55,7 +55,8 @@ def resolve(
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("Configuration refused", list(_problems_of(error))) from None
+        problems = knob_problems("configuration", error, RunConfig, "subtext config fields")
+        raise ConfigError("Configuration refused", list(problems)) from None
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(section: str, field: str, text: str) -> Any:
-    known = _fields_at([section]).get(field)
+    known = fields_at(RunConfig, [section]).get(field)
     if known is not None and known.annotation is str:
         return text
     try:
@@ -96,42 +97,3 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         elif value is not None:
             merged[key] = value
     return merged
-
-
-def _problems_of(error: ValidationError) -> Iterable[Problem]:
-    for detail in error.errors(include_url=False):
-        path = [str(part) for part in detail["loc"]]
-        yield Problem(
-            "configuration", ".".join(path), detail["input"],
-            _sentence(detail["msg"], detail["type"]), _remedy(path, detail["type"]),
-        )  # fmt: skip
-
-
-def _sentence(message: str, kind: str) -> str:
-    if kind == "extra_forbidden":
-        return "is no field"
-    message = message.removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
-
-
-def _remedy(path: list[str], kind: str) -> str:
-    known = _fields_at(path[:-1])
-    if kind == "extra_forbidden":
-        close = difflib.get_close_matches(path[-1], known, n=1)
-        if close:
-            return f"Did you mean {'.'.join([*path[:-1], close[0]])}?"
-        return f"Known here: {', '.join(known)}."
-    for depth in range(len(path), 0, -1):
-        field = _fields_at(path[: depth - 1]).get(path[depth - 1])
-        if field is not None and field.description:
-            return f"Meaning: {field.description}"
-    return "See `subtext config fields`."
-
-
-def _fields_at(path: list[str]) -> dict[str, Any]:
-    if not path:
-        return dict(RunConfig.model_fields)
-    section = RunConfig.model_fields.get(path[0])
-    if section is None or len(path) > 1 or not isinstance(section.annotation, type):
-        return {}
-    return dict(section.annotation.model_fields)

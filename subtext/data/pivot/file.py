@@ -24,7 +24,6 @@ set made from other clips, edited by hand, or left behind by new prosody is refu
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -35,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from subtext import strict_json
 from subtext.data.folder import PIVOT_FILE
 from subtext.errors import ConfigError, Problem
-from subtext.validation import problems_of, sentence
+from subtext.validation import knob_problems, problems_of
 
 PIVOT_SCHEMA = "subtext.pivot/1"
 MISLEADING, AMBIGUOUS = "misleading", "ambiguous"
@@ -129,7 +128,8 @@ def parse_config(assignments: Iterable[str]) -> PivotConfig:
     try:
         return PivotConfig.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("Configuration refused", _config_problems(error)) from None
+        problems = list(knob_problems("pivot", error, PivotConfig))
+        raise ConfigError("Configuration refused", problems) from None
 
 
 def pivot_digest(scenarios: Scenarios) -> str:
@@ -218,22 +218,6 @@ def _stratum(score: Mapping[str, Any], sarcastic: bool, config: PivotConfig) -> 
     if not sarcastic and t >= config.misleading_above:
         return MISLEADING, "reads sarcastic"
     return "", ""
-
-
-def _config_problems(error: ValidationError) -> list[Problem]:
-    problems = []
-    for detail in error.errors(include_url=False):
-        name = str(detail["loc"][0]) if detail["loc"] else "thresholds"
-        field = PivotConfig.model_fields.get(name)
-        close = difflib.get_close_matches(name, PivotConfig.model_fields, n=1)
-        if field is not None:
-            remedy = f"Meaning: {field.description}"
-        elif close and detail["type"] == "extra_forbidden":
-            remedy = f"Did you mean {close[0]}?"
-        else:
-            remedy = f"Known: {', '.join(PivotConfig.model_fields)}."
-        problems.append(Problem("pivot", name, detail["input"], sentence(detail), remedy))
-    return problems
 
 
 def _short(value: object) -> object:
