@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from subtext.data.scenes import scene_pairs, shared_lines
+from subtext.data.scenes import pairs_across, shared_lines
 from subtext.evaluation.baselines import BASELINES, score
 
 Scenarios = Mapping[str, Mapping[str, Any]]
@@ -106,16 +106,8 @@ def _scenes(scenarios: Scenarios, train: Sequence[str], held_out: Sequence[str])
         for line, ids in shared_lines(clips).items()
         if len({clip_id in tested for clip_id in ids}) > 1
     }
-    across = sorted(
-        (one, other) for one, other in scene_pairs(clips) if (one in tested) != (other in tested)
-    )
-    examples = [
-        {
-            "clips": list(pair),
-            "line": min(line for line, ids in lines.items() if set(pair) <= set(ids)),
-        }
-        for pair in across[:N_EXAMPLES]
-    ]
+    across = list(pairs_across(clips, tested))
+    examples = [{"clips": [held, other], "line": line} for held, other, line in across[:N_EXAMPLES]]
     return {"n_pairs_across": len(across), "n_lines_across": len(lines), "examples": examples}
 
 

@@ -172,11 +172,11 @@ def _pauses(span: SpeechSpan) -> dict[str, Any]:
 
 def _rates(utterance: str | None, span: SpeechSpan, where: str) -> dict[str, float | None]:
     names = ("n_syllables", "speech_rate_syllables_per_s", "articulation_rate_syllables_per_s")
-    if utterance is None:
+    n_syllables = None if utterance is None else count_syllables(utterance)
+    if n_syllables is None:
         return dict.fromkeys(names)
     span_s = span.stop_s - span.start_s
     spoken_s = span_s - sum(stop - start for start, stop in span.pauses_s)
-    n_syllables = count_syllables(utterance)
     if n_syllables > _FASTEST_SYLLABLES_PER_S * spoken_s:
         problem = f"has {n_syllables} syllables for {spoken_s:.2f} s of speech"
         remedy = "Check that the transcript belongs to the clip and that the clip is complete."

@@ -31,7 +31,7 @@ CLIPS = {
     "1_2": clip("Short line.", "A", "X", False),
     "1_3": clip("Another one of these.", "B", "X", False),
     "1_4": clip("Such a fine mess.", "B", "X", True, "nobody could have known THAT"),
-    "1_5": clip("Short line.", "C", "Y", False),
+    "1_5": clip("Short words.", "C", "Y", False),
     "1_6": clip("Such a fine mess!", "A", "X", True),
 }
 
@@ -47,7 +47,7 @@ def test_every_figure_counted_by_hand() -> None:
     assert report["scenes"] == {
         "n_pairs_across": 1,
         "n_lines_across": 1,
-        "examples": [{"clips": ["1_1", "1_4"], "line": "nobody could have known that"}],
+        "examples": [{"clips": ["1_4", "1_1"], "line": "nobody could have known that"}],
     }
     assert report["speakers"] == {
         "n_train": 2, "n_held_out": 3, "n_both_sides": 2, "held_out_share_known": 2 / 3
@@ -59,6 +59,13 @@ def test_every_figure_counted_by_hand() -> None:
     assert report["held_out_majority"] == 2 / 3
     assert report["baselines"]["majority"]["accuracy"] == 1 / 3
     assert "duration" not in report["baselines"]
+
+
+def test_twins_too_short_to_share_a_line_cross_too() -> None:
+    twins = {**CLIPS, "1_5": {**CLIPS["1_2"], "sarcasm": True}}
+    report = leak_report(twins, split_of("123", "456", twins))
+    assert report["scenes"]["n_pairs_across"] == 2
+    assert {"clips": ["1_5", "1_2"], "line": "short line"} in report["scenes"]["examples"]
 
 
 def test_a_scene_inside_one_side_does_not_cross() -> None:

@@ -194,9 +194,11 @@ def test_rates_are_syllables_a_second_of_the_span_with_and_without_pauses() -> N
     assert record["articulation_rate_syllables_per_s"] == pytest.approx(5 / 1.0, abs=1e-4)
 
 
-def test_a_line_without_a_word_has_a_rate_of_0() -> None:
-    record = record_from_tracks(tracks(), "c", "...")
-    assert (record["n_syllables"], record["speech_rate_syllables_per_s"]) == (0, 0.0)
+@pytest.mark.parametrize("utterance", ["...", "\N{GRINNING FACE}", "\u4eca\u5929"])
+def test_a_line_whose_syllables_cannot_be_counted_has_no_rate(utterance: str) -> None:
+    record = record_from_tracks(tracks(), "c", utterance)
+    names = ("n_syllables", "speech_rate_syllables_per_s", "articulation_rate_syllables_per_s")
+    assert [record[name] for name in names] == [None] * 3
 
 
 def test_a_transcript_that_nobody_can_say_in_the_time_is_refused() -> None:

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from subtext.config import DataConfig
-from subtext.data.scenes import scene_of, scene_pairs
+from subtext.data.scenes import pairs_across, scene_of
 from subtext.data.splits import divide, select_clips, split_clip_ids
 from subtext.errors import ConfigError, DataError
 
@@ -311,5 +311,5 @@ def test_sizes_on_the_real_clips(
     train, held_out = divide(scenarios, DataConfig(**data), root)
     assert (len(train), len(held_out)) == (n_train, n_held_out)
     assert n_by_label(held_out, scenarios)[0] == n_sarcastic
-    crossing = [pair for pair in scene_pairs(scenarios) if len(held_out & set(pair)) == 1]
+    crossing = list(pairs_across(scenarios, held_out))
     assert (not crossing) == (data.get("split") == "scene")
