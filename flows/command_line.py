@@ -1,6 +1,7 @@
 """Start a flow from the checkout without a server. Bad input is refused before Prefect starts.
 
-Exit codes: 0 Completed, 1 the flow run did not complete, 2 refused, 130 interrupted.
+Exit codes: 0 Completed, 1 the flow run did not complete, 2 refused, 130 interrupted (Ctrl-C or
+SIGTERM).
 """
 
 from __future__ import annotations
@@ -9,23 +10,22 @@ import argparse
 import logging
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from subtext.config import Overrides
 from subtext.errors import SubtextError
 from subtext.profiles import Profile, parse_assignments, resolve
+from subtext.signals import left_to_parent
 
 Flow = Callable[..., Any]
 
 _REFUSED = 2
 _INTERRUPTED = 130
-# Prefect starts its own server for the length of the run; its limit of 20 s is short on two cores.
-_PREFECT_DEFAULTS = {
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-}
+_SERVER_START_S = 180  # Prefect's limit of 20 s is short on two cores
 _PREFECT_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
@@ -134,12 +134,12 @@ def _run(
     show: Callable[[Any], None] | None = None,
     kept: str = "What was saved before is in the run directory.",
 ) -> int:
-    for name, value in _PREFECT_DEFAULTS.items():
-        os.environ.setdefault(name, value)
     for name in _PREFECT_LOGGERS:
         logging.getLogger(name).addFilter(_without_traceback)
     try:
-        state = flow(*parameters, return_state=True)
+        with _sigterm_as_ctrl_c():
+            _start_server()
+            state = flow(*parameters, return_state=True)
     except KeyboardInterrupt:
         print(f"\nInterrupted. {kept}", file=sys.stderr)
         return _INTERRUPTED
@@ -153,6 +153,38 @@ def _run(
         _print_summary(error.run_path)
     print(f"\n{state.name}: {state.message}", file=sys.stderr)
     return 1
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Its default ends the process at once and leaves the temporary server behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _start_server() -> None:
+    """Start Prefect's temporary server, unless another is configured; it ends with this process.
+
+    Prefect would start the same one, and on Ctrl-C, which a terminal sends to all processes of the
+    group, lose it first and then try for more than a minute to tell it of the end.
+    """
+    from prefect.settings import PREFECT_API_URL, PREFECT_SERVER_EPHEMERAL_ENABLED
+
+    if PREFECT_API_URL.value() or not PREFECT_SERVER_EPHEMERAL_ENABLED.value():
+        return
+    from prefect.server.api.server import SubprocessASGIServer
+
+    class TemporaryServer(SubprocessASGIServer):
+        def _run_uvicorn_command(self) -> Any:
+            with left_to_parent():
+                return super()._run_uvicorn_command()
+
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    # Prefect keeps one server a process and finds this one there.
+    TemporaryServer().start(_SERVER_START_S)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

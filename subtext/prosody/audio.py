@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 RATE_HZ = 16_000
 MIN_S = 0.2
 MAX_S = 601.0
+MAX_BYTES = 2 * 2**30
 
 # Playlists, of which a text can be one, make FFmpeg open other files and addresses.
 _FORMATS = "wav,w64,aiff,flac,ogg,mp3,aac,mov,matroska,avi,mpegts"
@@ -46,6 +47,8 @@ _LOUDEST_PEAK = 4.0  # +12 dB: lossy codecs overshoot by less
 _MAX_CLIPPED = 0.5
 _CLIPPED_RUN = 3
 _SLACK_S = 0.25
+_NO_SOUND = "is no sound or video file that can be read"
+_OTHER_KIND = f"Give a file of one of these kinds: {', '.join(AUDIO_SUFFIXES)}."
 _AGAIN = "Copy, download or export it again."
 _INTEGER_SCALE = {"u1": 128.0, "i2": 2.0**15, "i4": 2.0**31, "i8": 2.0**63}
 
@@ -67,16 +70,15 @@ class Sound:
 def decode(path: Path) -> Sound:
     """Return the first audio stream of a file as mono at `RATE_HZ`.
 
-    Raises DataError for a file that is missing, no file, empty, unreadable, without sound, damaged
-    or truncated, shorter than 0.2 s, longer than 10 minutes, silent (peak below -80 dB of full
-    scale), mostly clipped, at a sampling rate outside 4 to 384 kHz, or whose samples are not
-    numbers or stand more than 12 dB above full scale.
+    Raises DataError for what `check_file` refuses and for a file without sound, damaged or
+    truncated, shorter than 0.2 s, longer than 10 minutes, silent (peak below -80 dB of full scale),
+    mostly clipped, at a sampling rate outside 4 to 384 kHz, or whose samples are not numbers or
+    stand more than 12 dB above full scale.
     """
     import av
 
-    _check_file(path)
-    stage = "is no sound or video file that can be read"
-    remedy = f"Give a file of one of these kinds: {', '.join(AUDIO_SUFFIXES)}."
+    check_file(path)
+    stage, remedy = _NO_SOUND, _OTHER_KIND
     if begins_like_sound(path):
         stage, remedy = "is truncated or damaged", _AGAIN
     try:
@@ -86,16 +88,24 @@ def decode(path: Path) -> Sound:
             stage, remedy = "is damaged or truncated: decoding fails", _AGAIN
             mixed = _decoded(path, container)
     except (av.FFmpegError, ValueError, EOFError) as error:
-        _refuse(path, "file", str(path), f"{stage} ({reason_of(error)})", remedy, error)
+        # FFmpeg's own text would add its number and the function that failed.
+        said = error.strerror if isinstance(error, av.FFmpegError) else reason_of(error)
+        _refuse(path, "file", str(path), f"{stage} ({said})", remedy, error)
     return _sound(path, mixed)
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Raise DataError unless `path` is a regular file that can be read, of 1 byte to 2 GiB.
+
+    To be asked before anything reads the file: reading a pipe or a device may never end.
+    """
     try:
         if path.is_dir():
             _refuse(path, "file", str(path), "is a folder", "Name the sound file inside it.")
         if path.exists() and not path.is_file():
             _refuse(path, "file", str(path), "is no regular file", "Name a sound file.")
+        if (size := path.stat().st_size) > MAX_BYTES:
+            _refuse(path, "size", size, "is larger than 2 GiB", "Cut the line out.")
         with path.open("rb") as stream:
             first = stream.read(1)
     except (OSError, ValueError) as error:
@@ -252,6 +262,9 @@ def clipped_fraction(full_scale: Mask) -> float:
 
 def _checked_rate(path: Path, rate_hz: int) -> int:
     low, high = _RATES_HZ
+    # FFmpeg takes what is named .flac for one, whatever it holds.
+    if not rate_hz and not begins_like_sound(path):
+        _refuse(path, "file", str(path), _NO_SOUND, _OTHER_KIND)
     if not rate_hz:
         _refuse(path, "rate_hz", rate_hz, "is damaged: no sampling rate is stated", _AGAIN)
     if not low <= rate_hz <= high:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from prefect.states import Failed
 from support.audio_corpus import write_audio_corpus, write_wav
@@ -27,6 +29,7 @@ from tasks.retry import can_retry
 
 N_CLIPS = 30
 RUN_LIMIT_S = 300
+STOP_LIMIT_S = 30
 DEMO = CHECKOUT / "data" / "demo"
 
 
@@ -153,6 +156,51 @@ def test_a_stopped_run_keeps_what_it_measured(server, corpus, cache, tmp_path, n
     result = run_flow(server, "--root", str(corpus), "--workers", "2")
     assert result.returncode == 0
     assert f"{finished} known before" in result.stdout + result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_stopped_run_without_a_server_ends_at_once_and_stops_its_own(
+    corpus, cache, tmp_path, name
+):
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    inherited = {key: os.environ[key] for key in os.environ if not key.startswith("PREFECT_")}
+    environment = {
+        **inherited,
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PYTHONPATH": str(CHECKOUT),
+        "OMP_NUM_THREADS": "1",
+    }
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            [sys.executable, str(script), "--root", str(corpus), "--workers", "2"],
+            env=environment, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + RUN_LIMIT_S
+        while len(list(cache.rglob("*.json"))) < 3:
+            assert time.monotonic() < deadline
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert any("uvicorn" in child.cmdline() for child in children), "no temporary server"
+        if name == "SIGINT":  # as a terminal does: to every process of the group
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.send_signal(signal.SIGTERM)
+        process.wait(STOP_LIMIT_S)
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    said = log.read_text()
+    assert process.returncode == 130, said
+    assert "Interrupted. Clips measured so far are kept." in said
+    assert "Traceback" not in said, said
 
 
 @pytest.mark.slow

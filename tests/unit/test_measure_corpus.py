@@ -154,7 +154,19 @@ def _folder(path: Path) -> None:
     path.mkdir()
 
 
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _zeros_for_ever(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 BAD = {
+    "pipe": (_pipe, "no regular file"),
+    "device": (_zeros_for_ever, "no regular file"),
     "missing": (Path.unlink, "no sound file"),
     "two files": (_two, "belong to one clip"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
@@ -327,6 +339,46 @@ def test_a_process_that_dies_takes_no_other_clip_with_it(tmp_path, kind, failure
     assert set(content.get("missing", {})) == ({ids[2]} if failures else set())
     assert ("ends the process" in said) is (kind == "kills")
     assert ("ValueError: a defect" in said) is (kind == "raises")
+
+
+# Every process of the pool imports the script, and ends where that fails.
+NO_PROCESS = """
+import sys
+from pathlib import Path
+
+if __name__ != "__main__":
+    import no_such_module
+from subtext.data.measure.corpus import measure_corpus
+from subtext.errors import MachineError
+
+try:
+    measure_corpus(Path(sys.argv[1]), n_workers=2)
+except MachineError as error:
+    print(error)
+"""
+UNGUARDED = NO_PROCESS.replace("    import no_such_module", "    pass")
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        pytest.param(NO_PROCESS, "No module named 'no_such_module'", id="import-error"),
+        pytest.param(UNGUARDED, "bootstrapping phase", id="no-main-guard"),
+    ],
+)
+def test_no_clip_is_blamed_where_no_process_can_start(tmp_path, content, cause):
+    write_audio_corpus(tmp_path / "corpus", 6)
+    (tmp_path / "script.py").write_text(content)
+    result = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "corpus")],
+        env={**ENVIRONMENT, "SUBTEXT_CACHE": os.environ["SUBTEXT_CACHE"]},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "1 problem(s)" in result.stdout
+    assert "no process that measures can start" in result.stdout
+    assert "clip" not in result.stdout
+    assert cause in result.stderr
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path, cache):

@@ -1,7 +1,9 @@
 """Strict JSON: sorted, atomic, no NaN, no duplicate keys."""
 
+import errno
 import math
 import os
+import resource
 
 import pytest
 from hypothesis import given
@@ -55,6 +57,30 @@ def test_what_is_no_file_is_never_replaced(kind, tmp_path):
         strict_json.write(path, 1)
     assert path.lstat() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def no_room():
+    """No file may grow: the system refuses a write without naming a file, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_write_that_finds_no_room_names_the_file_and_leaves_nothing(tmp_path, no_room):
+    path = tmp_path / "x.json"
+    with pytest.raises(OSError, match="too large") as caught:
+        strict_json.write(path, 1)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_not_be_begun_is_named_and_not_the_temporary_file(tmp_path):
+    path = tmp_path / ("x" * 250)  # a name that the temporary file's own is too long for
+    with pytest.raises(OSError, match="too long") as caught:
+        strict_json.write(path, 1)
+    assert caught.value.filename == str(path)
 
 
 def test_a_link_keeps_pointing_at_the_file(tmp_path):

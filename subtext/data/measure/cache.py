@@ -18,6 +18,7 @@ from subtext import strict_json
 from subtext.data.measure.pool import Job
 from subtext.errors import DataError, Problem, reason_of
 from subtext.paths import cache_dir
+from subtext.prosody.audio import check_file
 from subtext.prosody.schema import record_problems
 
 
@@ -29,7 +30,11 @@ class RecordCache:
         self._measured_by = [extractor, version("av"), version("numpy"), _code_digest()]
 
     def entry(self, job: Job) -> Path:
-        """Return where the record of a clip belongs. Raises DataError for an unreadable sound."""
+        """Return where the record of a clip belongs.
+
+        Raises DataError for a sound that can't be read, or that reading would never end.
+        """
+        check_file(job.path)
         try:
             with job.path.open("rb") as stream:
                 sound = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -89,7 +89,7 @@ def measure_corpus(
     With `allow_missing` the file is written without such clips and gives their reasons under
     "missing". Without it, or when no clip at all can be measured, the old file stays and
     MeasureError lists every failure. Raises also what `check_workers` and `check_corpus` raise,
-    and DataError where a file can't be written.
+    DataError where a file can't be written, and MachineError where no process can start.
     """
     from subtext.prosody.measure import audio_extractor
 

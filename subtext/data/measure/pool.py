@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from ctypes import c_bool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, MachineError, Problem
 from subtext.prosody.schema import record_problems
+from subtext.signals import left_to_parent
 
 # The parallelism is one of clips: numerical libraries that add threads would fight over the cores.
 _ONE_THREAD = {
@@ -29,6 +31,9 @@ _ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "VECLIB_MAXIMUM_THREADS": "1",
 }
+
+# Not forked: a fork of a process with threads (Prefect's, OpenMP's) may never wake up.
+_SPAWN = multiprocessing.get_context("spawn")
 
 logger = logging.getLogger(__name__)
 
@@ -61,19 +66,31 @@ def measure_jobs(jobs: Sequence[Job], n_workers: int) -> Iterator[Outcome]:
 
     When a process dies nobody knows which of the clips in flight it died of, so each is measured
     once more in a process of its own; the clip that kills that one too becomes a problem.
+    Raises MachineError when no process ever starts, of which no clip is guilty.
     """
     waiting = deque(jobs)
+    # Without a lock, which a process that is killed could keep.
+    started = _SPAWN.RawValue(c_bool)
     while waiting:
         suspects: list[Job] = []
-        yield from _until_a_death(waiting, min(n_workers, len(waiting)), suspects)
+        yield from _until_a_death(waiting, min(n_workers, len(waiting)), suspects, started)
+        if suspects and not started.value:
+            problem = Problem(
+                "measure", "n_workers", n_workers, "no process that measures can start",
+                "What it printed says why; a script that measures needs the line "
+                "`if __name__ == \"__main__\":`, since every process imports it.",
+            )  # fmt: skip
+            raise MachineError("Prosody not measured", [problem])
         for job in suspects:
-            yield _measure_alone(job)
+            yield _measure_alone(job, started)
 
 
-def _until_a_death(waiting: deque[Job], n_workers: int, suspects: list[Job]) -> Iterator[Outcome]:
+def _until_a_death(
+    waiting: deque[Job], n_workers: int, suspects: list[Job], started: c_bool
+) -> Iterator[Outcome]:
     """Work off `waiting`; when a process dies, add the jobs in flight to `suspects` and stop."""
     running: dict[Future[Outcome], Job] = {}
-    with _pool(n_workers) as pool:
+    with _pool(n_workers, started) as pool:
         while running or (waiting and not suspects):
             # No more than the processes can hold, so that few clips are suspected.
             while waiting and not suspects and len(running) < n_workers:
@@ -92,10 +109,10 @@ def _until_a_death(waiting: deque[Job], n_workers: int, suspects: list[Job]) -> 
                     yield outcome
 
 
-def _measure_alone(job: Job) -> Outcome:
+def _measure_alone(job: Job, started: c_bool) -> Outcome:
     logger.info("%s: a process died; measuring it once more, alone", job.where)
     try:
-        with _pool(1) as pool:
+        with _pool(1, started) as pool:
             return _submit(pool, job).result()
     except BrokenProcessPool:
         problem = Problem(
@@ -106,30 +123,22 @@ def _measure_alone(job: Job) -> Outcome:
         return Outcome(job, problems=(problem,))
 
 
-def _pool(n_workers: int) -> ProcessPoolExecutor:
-    # Spawned, since a fork of a process with threads (Prefect's, OpenMP's) may never wake up.
-    return ProcessPoolExecutor(
-        n_workers, multiprocessing.get_context("spawn"), initializer=_start_process
-    )
+def _pool(n_workers: int, started: c_bool) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(n_workers, _SPAWN, initializer=_start_process, initargs=(started,))
 
 
 def _submit(pool: ProcessPoolExecutor, job: Job) -> Future[Outcome]:
-    """Submit a job; processes that this starts leave Ctrl-C to the parent from the first moment."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    with left_to_parent():
         return pool.submit(_measure, job)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return pool.submit(_measure, job)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_process() -> None:
+def _start_process(started: c_bool) -> None:
     """One thread for numbers, no heed of Ctrl-C, and an end when the parent ends."""
     os.environ.update(_ONE_THREAD)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A killed parent can't stop its pool, whose processes would wait for work for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    started.value = True
 
 
 def _end_with_parent() -> None:
