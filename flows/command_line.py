@@ -207,7 +207,8 @@ def _print_corpus(root: str) -> None:
     if corpus_name(root) == "demo":
         knobs = f"--profile {Profile.demo}"
     else:
-        knobs = f"--profile {Profile.cpu} --set {shlex.quote(f'data.root={root}')}"
+        data_root = shlex.quote(f"data.root={root}")
+        knobs = f"--profile {Profile.cpu} --set {data_root} --set data.split=scene"
     print(f"Next: python -m flows.train_flow {knobs}")
     sys.stdout.flush()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from subtext.answer import parse_final, reasoning_text
 from subtext.config import ModelConfig, PromptConfig
@@ -24,6 +25,8 @@ from subtext.prosody.reference import Reference
 from subtext.prosody.schema import record_problems
 
 logger = logging.getLogger(__name__)
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,10 @@ def clip_problems(where: str, clip: object) -> list[Problem]:
         return [Problem(where, "clip", clip, "is no clip", remedy)]
     text = clip.get("utterance")
     problems = []
-    if not isinstance(text, str) or not text.strip():
+    if not _is_text(text) or not text.strip():
         problems.append(Problem(where, "utterance", text, "is no text", "Give the line to judge."))
     for key in ("speaker", "clip_id"):
-        if not isinstance(clip.get(key), str | None):
+        if clip.get(key) is not None and not _is_text(clip[key]):
             remedy = "Give a text, or leave it out."
             problems.append(Problem(where, key, clip[key], "is no text", remedy))
     return [*problems, *_context_problems(where, clip), *_prosody_problems(where, clip)]
@@ -146,10 +149,14 @@ def _prosody_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(where, "prosody", prosody, "is no record", remedy)
 
 
+def _is_text(value: Any) -> TypeGuard[str]:
+    """Whether `value` is a str of characters: half a surrogate pair is none, and no tokenizer
+    takes it."""
+    return isinstance(value, str) and not _HALF_PAIR.search(value)
+
+
 def _is_list_of_text(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-    )
+    return value is None or (isinstance(value, list | tuple) and all(map(_is_text, value)))
 
 
 def _as_clip(clip: Mapping[str, Any]) -> dict[str, Any]:

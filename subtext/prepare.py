@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
-from subtext.config import SPLITS_USING, RunConfig
-from subtext.data.folder import corpus_name, resolve_data_root
+from subtext.config import RunConfig
+from subtext.data.folder import corpus_name
 from subtext.data.group_split import check_labels
+from subtext.data.run_split import divided
 from subtext.data.scenarios import data_digest, load_scenarios
-from subtext.data.splits import divide, judging_order, select_clips
 from subtext.errors import ConfigError, Problem
 from subtext.evaluation.leaks import leak_report, leak_warnings
 from subtext.paths import project_root
@@ -122,33 +122,16 @@ def run_directory(config: RunConfig, default_run_id: str) -> RunDir:
 def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     """Divide the clips as `data.split` says and choose those that will be judged.
 
-    The split is of all clips; `data.require_prosody` filters both halves after it, so that who
-    is held out is the same in every profile. What the kind of split makes no use of is null in
-    the record. Raises DataError when the clips can't be divided so, or a half is left empty or
-    with one label.
+    Returns what `divided` does, with the name of the corpus and the digest of its clips. Raises
+    DataError when the clips can't be divided so, or a half is left empty or with one label.
     """
-    data, evaluation = config.data, config.evaluation
-    train, held_out = divide(scenarios, data, resolve_data_root(data.root))
-    trained = select_clips(train, scenarios, data.require_prosody)
-    judged = select_clips(held_out, scenarios, data.require_prosody)
-    check_labels("training", trained, scenarios, data.split)
-    check_labels("held-out", judged, scenarios, data.split)
-    used = {
-        name: getattr(data, name) if data.split in splits else None
-        for name, splits in SPLITS_USING.items()
-    }
-    order = judging_order(judged, scenarios, evaluation.clip_order)
+    split = divided(scenarios, config)
+    check_labels("training", split["train"], scenarios, config.data.split)
+    check_labels("held-out", split["held_out"], scenarios, config.data.split)
     return {
-        "train": trained,
-        "held_out": judged,
-        "judged": order[: evaluation.n_eval_clips],
+        **split,
         "corpus": corpus_name(config.data.root),
         "data_digest": data_digest(scenarios),
-        "kind": data.split,
-        "eval_ratio": used["eval_ratio"],
-        "seed": used["split_seed"],
-        "test_shows": used["test_shows"] and list(used["test_shows"]),
-        "fold": used["fold"],
     }
 
 

@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Literal, Self
 from tqdm.auto import tqdm
 
 Stage = Literal[
-    "fetch", "unpack", "measure", "warm_start", "grpo", "judge base", "judge warm", "judge trained"
-]
+    "fetch", "unpack", "measure", "pivot", "warm_start", "grpo",
+    "judge base", "judge warm", "judge trained",
+]  # fmt: skip
 UNITS: Mapping[Stage, str] = {
     "fetch": "bytes",
     "unpack": "files",
     "measure": "clips",
+    "pivot": "foldings",
     "warm_start": "steps",
     "grpo": "steps",
     "judge base": "clips",

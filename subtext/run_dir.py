@@ -120,8 +120,9 @@ class RunDir:
 
     def require(self, path: Path) -> Any:
         """Return the JSON at `path`. Raises DataError also where there is no such file."""
-        value = self.read(path)
-        if value is None:
+        missing = object()
+        value = self.read(path, missing)
+        if value is missing:
             raise unreadable(path, FileNotFoundError(2, "there is no such file"))
         return value
 

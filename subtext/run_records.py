@@ -6,9 +6,16 @@ The files are our own, but they are copied, edited and cut short by full disks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    RootModel,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from subtext.errors import DataError, Problem, reason_of
 from subtext.validation import problems_of
@@ -82,10 +89,30 @@ class _LeakReport(BaseModel):
     baselines: dict[str, _Score]
 
 
-class _Reference(BaseModel):
-    terciles: dict[str, tuple[float, float]]
-    speakers_hz: dict[str, float]
-    source: dict[str, str]
+_ClipIds = Annotated[list[str], Field(min_length=1)]
+
+
+class _Split(BaseModel):
+    """Its other fields are compared with the configuration where the clips are loaded."""
+
+    train: _ClipIds
+    held_out: _ClipIds
+    judged: _ClipIds
+    data_digest: Annotated[str, Field(min_length=1)]
+
+    @field_validator("held_out")
+    @classmethod
+    def _apart_from_train(cls, held_out: list[str], found: ValidationInfo) -> list[str]:
+        if shared := set(held_out) & set(found.data.get("train", ())):
+            raise ValueError(f"shares {len(shared)} clips with train, for example {min(shared)}")
+        return held_out
+
+    @field_validator("judged")
+    @classmethod
+    def _of_the_held_out(cls, judged: list[str], found: ValidationInfo) -> list[str]:
+        if others := set(judged) - set(found.data.get("held_out", judged)):
+            raise ValueError(f"has {len(others)} clips not held out, for example {min(others)}")
+        return judged
 
 
 _SHAPES: dict[str, type[BaseModel]] = {
@@ -93,7 +120,7 @@ _SHAPES: dict[str, type[BaseModel]] = {
     "tracking.json": _Tracking,
     "published.json": _Published,
     "leak_report.json": _LeakReport,
-    "prosody_reference.json": _Reference,
+    "split.json": _Split,
 }
 _REMEDIES = {
     "metrics.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
@@ -102,6 +129,8 @@ _REMEDIES = {
     "leak_report.json": "Copy it back from the MLflow run's artifacts, or delete it: the table of "
     "leaks is then left out.",
     "config.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
+    "split.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
+    "prosody_reference.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
 }
 _COPY = "Copy it back from the MLflow run's artifacts."
 

@@ -41,7 +41,9 @@ def find_run(name: str | Path) -> RunDir:
 
 def render_summary(run: RunDir) -> Group:
     """Return what `rich` prints for `run`. Raises DataError before anything was judged."""
-    results = Table(title=f"Held-out clips, {run.run_id}", title_justify="left")
+    # Text where a file or folder named it: rich reads "[…]" in a str as markup.
+    title = Text(f"Held-out clips, {run.run_id}")
+    results = Table(title=title, title_justify="left")
     for column in PASS_COLUMNS:
         results.add_column(column, no_wrap=True)
     for row in pass_rows(run):
@@ -59,8 +61,8 @@ def _leaks(run: RunDir) -> list[RenderableType]:
     table = Table(title="What the split leaks, on all held-out clips", title_justify="left")
     for column in LEAK_COLUMNS:
         table.add_column(column, no_wrap=True)
-    for row in leak_rows(run):
-        table.add_row(*row)
+    for name, *figures in leak_rows(run):
+        table.add_row(Text(name), *figures)
     return [table, Text(leak_sentence(run)), Text()] if table.row_count else []
 
 
@@ -68,7 +70,9 @@ def _reading_aid(run: RunDir) -> str:
     trained = run.read(run.metrics)["passes"].get("trained", {})
     aid = "A malformed answer counts as wrong."
     if "majority_accuracy" in trained:
-        aid += f" The commoner label alone scores {trained['majority_accuracy']:.3f}."
+        aid += (
+            f" The commoner label of these clips alone scores {trained['majority_accuracy']:.3f}."
+        )
     return aid
 
 

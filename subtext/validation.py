@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ def knob_problems(
     for detail in error.errors(include_url=False):
         path = [str(part) for part in detail["loc"]]
         remedy = _remedy(model, path, detail["type"], fields_command)
+        if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
+            remedy = f"Write {json.dumps([detail['input']], ensure_ascii=False)}. {remedy}"
         yield Problem(where, ".".join(path) or "all", detail["input"], sentence(detail), remedy)
 
 
@@ -39,6 +42,8 @@ def sentence(detail: Any) -> str:
     """Return the message of one of `ValidationError.errors()` as a problem words it."""
     if detail["type"] == "extra_forbidden":
         return "is no field"
+    if detail["type"] == "tuple_type":
+        return "is no list"
     message = str(detail["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 

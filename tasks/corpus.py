@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from io import StringIO
 from typing import Any
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
-from rich.console import Console
 
 from subtext.data.folder import AUDIO_FOLDER, data_root, resolve_data_root
 from subtext.data.measure.corpus import MeasureError, measure_corpus
 from subtext.errors import DataError, Problem
 from tasks.artifacts import quietly
-from tasks.library_log import library_log
 from tasks.retry import can_retry
 from tasks.watching import watched
 
 # The library has its own patience with a connection; these outlast a router or a short outage.
 _FETCH_DELAYS_S = [10, 60]
-_PAGE_WIDTH = 100
 
 
 @task(
@@ -58,20 +54,29 @@ def measure(root: str, allow_missing: bool, n_workers: int) -> dict[str, Any]:
     except MeasureError as error:
         _show_problems("failures", error.problems, title)
         raise
-    rows = [{"clip": clip_id, "reason": why} for clip_id, why in measured.failures.items()]
+    rows = [{"what": clip_id, "problem": why} for clip_id, why in measured.failures.items()]
     _show("failures", rows, title)
     return {**asdict(measured), "path": str(measured.path)}
 
 
 @task(name="pivot", cache_policy=NO_CACHE)
 def pivot(root: str) -> dict[str, Any]:
-    """Choose the Pivot Set; return and show how many clips are in it, by stratum and label."""
+    """Choose the Pivot Set; return and show how many clips are in it, by stratum and label.
+
+    Too few clips, or none admissible, is a warning: the corpus can be used without one.
+    """
+    from subtext.data.pivot.file import NoPivotSetError
     from subtext.data.pivot.make import make_pivot_set
 
-    with library_log():
-        counts: dict[str, Any] = make_pivot_set(root)["counts"]
-    rows = [{"clips": name, **_columns(count)} for name, count in counts.items()]
-    _show("pivot-set", rows, f"Pivot Set of {resolve_data_root(root).name}")
+    folder = resolve_data_root(root)
+    counts: dict[str, Any] = {}
+    try:
+        with watched(folder.name) as watch:
+            counts = make_pivot_set(folder, watcher=watch)["counts"]
+    except NoPivotSetError as error:
+        get_run_logger().warning("Going on without a Pivot Set. %s", error)
+    rows = [{"clips": name.replace("_", " "), **_columns(count)} for name, count in counts.items()]
+    _show("pivot-set", rows, f"Pivot Set of {folder.name}")
     return counts
 
 
@@ -82,12 +87,13 @@ def validate(root: str, allow_missing: bool) -> str:
     With `allow_missing` problems of sound files are shown only.
     """
     from subtext.data import validate as validation
-    from subtext.data.validate_table import render_report
+    from subtext.data.validate_table import report_rows
 
     report = validation.validate(root)
-    page = Console(record=True, file=StringIO(), width=_PAGE_WIDTH)
-    page.print(render_report(report))
-    text = f"```\n{page.export_text()}\n```"
+    lines = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in report_rows(report))]
+    lines += ["", *(f"- Note: {note}" for note in report.notes)]
+    lines += [f"- **Problem**: {problem}" for problem in report.problems]
+    text = "\n".join(lines)
     quietly(lambda: create_markdown_artifact(text, "validation", f"Corpus {report.root}"))
     problems = [
         problem
@@ -100,14 +106,16 @@ def validate(root: str, allow_missing: bool) -> str:
 
 
 def _columns(count: int | Mapping[str, int]) -> dict[str, Any]:
-    parts = {"all": count} if isinstance(count, int) else {"all": sum(count.values()), **count}
-    return {name.replace("_", " "): value for name, value in parts.items()}
+    """The cells of a count, by label where it has labels; the page takes its columns from a row."""
+    if isinstance(count, int):
+        return {"all": count, "sarcastic": "", "sincere": ""}
+    return {"all": sum(count.values()), **count}
 
 
 def _show_problems(key: str, problems: Sequence[Problem], title: str) -> None:
     rows = [
         {
-            "where": problem.where,
+            "what": problem.where.removeprefix("clip "),
             "problem": f"{problem.field} {problem.problem}",
             "remedy": problem.remedy,
         }

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from subtext import strict_json
 from subtext.config import RunConfig
@@ -44,14 +45,14 @@ def config_fields(
         raise ConfigError("Command refused", [problem])
     table = Table(
         Column("field", no_wrap=True),
-        "type",
-        "default",
+        Column("type", overflow="fold"),
+        Column("default", overflow="fold"),
         "meaning",
         title="Fields for --set and overrides",
     )
     for name in [section] if section else known:
         for row in _field_rows(name):
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
     Console().print(table)
 
 

@@ -86,17 +86,20 @@ def data_pivot(
 ) -> None:
     """Make the Pivot Set: clips whose words alone mislead or do not decide.
 
-    Settings, with their meaning, are the fields of subtext.data.pivot.file.PivotConfig.
+    Settings: misleading_below, misleading_above, ambiguous_within, split_spread, min_voiced_s,
+    refused_flags, n_folds, n_repeats, seed. `pivot_set.json` records them all.
     """
     from rich.console import Console
 
     from subtext.data.folder import PIVOT_FILE, resolve_data_root
     from subtext.data.pivot.file import parse_config
     from subtext.data.pivot.make import make_pivot_set, render_pivot
+    from subtext.progress import TerminalBar
 
     config = parse_config(assignments or [])
     folder = resolve_data_root(named_root(root))
-    content = make_pivot_set(folder, config)
+    with TerminalBar() as bar:
+        content = make_pivot_set(folder, config, bar)
     Console().print(render_pivot(content))
     if not content["clips"]:
         typer.echo("No clip is in the Pivot Set: the words decide every admissible clip.")

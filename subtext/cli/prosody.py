@@ -28,7 +28,7 @@ def prosody_from_tracks(
         ),
     ] = None,
 ) -> None:
-    """Turn pitch, energy and harmonicity tracks into the prosody.json that load_scenarios reads."""
+    """Turn pitch, energy and harmonicity tracks into the prosody.json of a corpus."""
     from subtext.data.scenarios import load_clips
     from subtext.prosody.from_tracks import records_from_npz
 
@@ -73,7 +73,7 @@ def prosody_plot(
 ) -> None:
     """Draw waveform, pitch and intensity of a clip above the lines of prosody that a model reads.
 
-    The words low, medium and high are those of the published thresholds.
+    Low, medium and high are by the terciles of 210 MUStARD clips; a training run has its own.
     """
     from subtext.data.picture import draw_picture
 

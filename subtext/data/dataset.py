@@ -106,7 +106,10 @@ def _shuffled_pools(
     rng = random.Random(seed)
     rng.shuffle(sarcastic)
     rng.shuffle(sincere)
-    logger.info("pools: %d sarcastic, %d sincere entries", len(sarcastic), len(sincere))
+    logger.info(
+        "pools: %d sarcastic, %d sincere entries, a Pivot clip counting %d",
+        len(sarcastic), len(sincere), pivot_oversample,
+    )  # fmt: skip
     return sarcastic, sincere
 
 

@@ -26,7 +26,7 @@ def data_root(root: str = "") -> Path:
     A relative path counts from the checkout. The folder need not be there yet.
     """
     given = root or os.environ.get("SUBTEXT_DATA_ROOT") or _DEFAULT_ROOT
-    return project_root() / Path(given).expanduser()
+    return Path(os.path.normpath(project_root() / Path(given).expanduser()))
 
 
 def resolve_data_root(root: str = "") -> Path:

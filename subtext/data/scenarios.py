@@ -18,14 +18,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from subtext import strict_json
 from subtext.data.folder import CLIPS_FILE, PIVOT_FILE, PROSODY_FILE, resolve_data_root
 from subtext.data.json_files import read_json, shown_key
 from subtext.data.pivot.file import pivot_problems
+from subtext.data.run_split import split_problems
 from subtext.errors import DataError, Problem
 from subtext.prosody.reference import Reference
 from subtext.prosody.schema import SCHEMA, record_problems
 from subtext.run_dir import RunDir, load_config
+from subtext.run_records import shape_error
 
 _TEXT_FIELDS = ("utterance", "speaker", "show")
 _LIST_FIELDS = ("context", "context_speakers")
@@ -40,11 +44,13 @@ logger = logging.getLogger(__name__)
 def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
     """Return the clips of a prepared run, their prosody described by the run's reference.
 
-    Raises DataError when they are no longer those that the run was prepared on.
+    Raises DataError when they are no longer those that the run was prepared on, or when split.json
+    divides them in another way than the run's configuration.
     """
-    root = load_config(run).data.root
+    config, split = load_config(run), run.require(run.split)
+    root = config.data.root
     scenarios = load_scenarios(root)
-    expected, found = run.require(run.split)["data_digest"], data_digest(scenarios)
+    expected, found = split["data_digest"], data_digest(scenarios)
     if found != expected:
         problem = Problem(
             str(resolve_data_root(root)), "digest", found,
@@ -52,12 +58,20 @@ def load_run_scenarios(run: RunDir) -> dict[str, dict[str, Any]]:
             "Restore them, or start a new run.",
         )  # fmt: skip
         raise DataError("Data changed", [problem])
+    if problems := list(split_problems(run.split, split, scenarios, config)):
+        raise DataError("Run directory refused", problems)
     return load_reference(run).described_clips(scenarios)
 
 
 def load_reference(run: RunDir) -> Reference:
-    """Return what the run's prosody words stand for. Raises DataError where it is not on record."""
-    return Reference.of_record(run.require(run.prosody_reference))
+    """Return what the run's prosody words stand for.
+
+    Raises DataError where it is not on record, or not as it was written.
+    """
+    try:
+        return Reference.of_record(run.require(run.prosody_reference))
+    except ValidationError as error:
+        raise shape_error(run.prosody_reference, error) from None
 
 
 def load_scenarios(

@@ -1,9 +1,9 @@
 """What a corpus folder holds and what is wrong with it: the report of `subtext data validate`.
 
 A problem is what training refuses or what silently breaks a result: everything `load_scenarios`
-names, sound files of no clip, records of two extractors in one file. A note is worth knowing and
-no fault: duplicates, quality flags, missing prosody. The numbers are taken from the clips that can
-be read, however many of the others cannot.
+names, too few clips of a label for any split, sound files of no clip, records of two extractors in
+one file. A note is worth knowing and no fault: duplicates, quality flags, missing prosody. The
+numbers are taken from the clips that can be read, however many of the others cannot.
 
 The JSON form (`Report.as_json`) is `{"schema": "subtext.validate/1", "ok", "root", "counts",
 "notes", "problems"}`; its keys stay, new ones may come. `counts` has `clips, sarcastic, sincere,
@@ -36,6 +36,7 @@ REPORT_SCHEMA = "subtext.validate/1"
 _SHOWN = 5
 _SHOWN_MISSING = 20
 _LONGEST_TEXT = 500
+_FEWEST_OF_A_LABEL = 2  # one to train on, one to hold out
 
 Clips = Mapping[str, Mapping[str, Any]]
 
@@ -59,16 +60,16 @@ class Report:
         return {
             "schema": REPORT_SCHEMA,
             "ok": self.ok,
-            "root": self.root,
+            "root": encodable(self.root),
             "counts": self.counts,
             "notes": list(self.notes),
             "problems": [
                 {
-                    "where": problem.where,
-                    "field": problem.field,
+                    "where": encodable(problem.where),
+                    "field": encodable(problem.field),
                     "value": _json_value(problem.value),
-                    "problem": problem.problem,
-                    "remedy": problem.remedy,
+                    "problem": encodable(problem.problem),
+                    "remedy": encodable(problem.remedy),
                 }
                 for problem in self.problems
             ],
@@ -76,8 +77,15 @@ class Report:
 
 
 def validate(root: Path | str | None = None) -> Report:
-    """Return the report on a corpus folder. Raises DataError only where there is no such folder."""
+    """Return the report on a corpus folder. Raises DataError only where there is none, or a folder
+    without `sarcasm_data.json`."""
     folder = resolve_data_root(str(root) if root is not None else "")
+    if not (folder / CLIPS_FILE).exists():
+        problem = Problem(
+            str(folder), CLIPS_FILE, None, "is not there, so this is no corpus",
+            "Fetch MUStARD (`subtext data fetch mustard`), or name another folder.",
+        )  # fmt: skip
+        raise DataError("No data", [problem])
     problems: list[Problem] = []
     try:
         load_scenarios(folder)
@@ -85,13 +93,16 @@ def validate(root: Path | str | None = None) -> Report:
         problems += error.problems
     prosody, pivot = _content(folder / PROSODY_FILE), _content(folder / PIVOT_FILE)
     records = _objects(prosody.get("clips"))
+    given = _content(folder / CLIPS_FILE)
     clips = {
         clip_id: {**clip, "prosody": records.get(clip_id)}
-        for clip_id, clip in _content(folder / CLIPS_FILE).items()
+        for clip_id, clip in given.items()
         if _is_clip(clip)
     }
-    files = sound_files(folder / AUDIO_FOLDER)
-    problems += _audio_problems(files, clips)
+    files = _regular(sound_files(folder / AUDIO_FOLDER))
+    if len(clips) == len(given):
+        problems += _label_problems(clips)
+    problems += _audio_problems(files, given)
     problems += _mixture_problems(records)
     counts = {
         "clips": len(clips),
@@ -142,7 +153,7 @@ def _prosody_counts(content: Mapping[str, Any], clips: Clips) -> dict[str, Any]:
         "sarcastic": n_sarcastic,
         "sincere": len(measured) - n_sarcastic,
         "missing": {
-            clip_id: str(reason)
+            encodable(clip_id): encodable(str(reason))
             for clip_id, reason in (missing.items() if isinstance(missing, dict) else ())
             if clip_id in clips and clips[clip_id]["prosody"] is None
         },
@@ -151,9 +162,10 @@ def _prosody_counts(content: Mapping[str, Any], clips: Clips) -> dict[str, Any]:
             for clip in measured
             if isinstance(flags := clip["prosody"].get("quality"), list)
             for flag in flags
+            if isinstance(flag, str)
         ),
-        "schema": str(content.get("schema") or ""),
-        "extractor": str(content.get("extractor") or ""),
+        "schema": encodable(str(content.get("schema") or "")),
+        "extractor": encodable(str(content.get("extractor") or "")),
     }
 
 
@@ -191,7 +203,27 @@ def _pivot_counts(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"present": bool(content), "clips": len(entries), "strata": strata}
 
 
-def _audio_problems(files: Mapping[str, list[Path]], clips: Clips) -> Iterator[Problem]:
+def _regular(files: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
+    """Without folders and links to nothing, which only have the name of a sound."""
+    kept = {clip_id: [path for path in paths if path.is_file()] for clip_id, paths in files.items()}
+    return {clip_id: paths for clip_id, paths in kept.items() if paths}
+
+
+def _label_problems(clips: Clips) -> Iterator[Problem]:
+    """Both sides of every split need both labels."""
+    n_sarcastic = sum(clip["sarcasm"] for clip in clips.values())
+    n_sincere = len(clips) - n_sarcastic
+    if clips and min(n_sarcastic, n_sincere) < _FEWEST_OF_A_LABEL:
+        yield Problem(
+            CLIPS_FILE, "sarcasm", f"{n_sarcastic} sarcastic, {n_sincere} sincere",
+            "no split has both labels on both sides, so training refuses these clips",
+            f"Add clips, {_FEWEST_OF_A_LABEL} of each label at least.",
+        )  # fmt: skip
+
+
+def _audio_problems(
+    files: Mapping[str, list[Path]], clips: Mapping[str, object]
+) -> Iterator[Problem]:
     orphans = [
         path.name for clip_id, paths in files.items() if clip_id not in clips for path in paths
     ]
@@ -245,8 +277,8 @@ def _is_clip(clip: object) -> bool:
 
 
 def _frequencies(values: Iterator[str]) -> dict[str, int]:
-    """How often each value occurs, the commonest first; half a surrogate pair as "?"."""
-    counts = Counter(value.encode("utf-8", "replace").decode() for value in values)
+    """How often each value occurs, the commonest first."""
+    counts = Counter(map(encodable, values))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -255,6 +287,11 @@ def most(frequencies: Mapping[str, int]) -> str:
     shown = ", ".join(f"{name} {count}" for name, count in list(frequencies.items())[:_SHOWN])
     hidden = len(frequencies) - _SHOWN
     return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def encodable(text: str) -> str:
+    """Return `text` as UTF-8 can hold it: "?" for half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _json_value(value: object) -> Any:

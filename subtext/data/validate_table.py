@@ -5,29 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from subtext.data.validate import Report, most
+from subtext.data.validate import Report, encodable, most
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+_SHOWN_PROBLEMS = 100
+
 
 def render_report(report: Report) -> Group:
-    """Return what `rich` prints: one table, then notes, then every problem with its remedy."""
+    """Return what `rich` prints: one table, then notes, then problems with their remedies.
+
+    Of many problems the first are shown; `Report.as_json` has all.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"Corpus {report.root}", title_justify="left", show_header=False)
+    # Text, never str: rich reads "[…]" in a str as markup.
+    title = Text(encodable(f"Corpus {report.root}"))
+    table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, text in _rows(report):
+    for name, text in report_rows(report):
         table.add_row(name, Text(text))
     lines = [Text(f"Note: {note}") for note in report.notes]
-    lines += [Text(f"Problem: {problem}", style="red") for problem in report.problems]
+    shown, hidden = report.problems[:_SHOWN_PROBLEMS], len(report.problems) - _SHOWN_PROBLEMS
+    lines += [Text(encodable(f"Problem: {problem}"), style="red") for problem in shown]
+    if hidden > 0:
+        lines.append(Text(f"{hidden} more problems: --json lists all.", style="red"))
     return Group(table, *lines)
 
 
-def _rows(report: Report) -> Iterator[tuple[str, str]]:
+def report_rows(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield what the table says, line by line: a name and a text."""
     counts = report.counts
     texts, scenes, prosody = counts["texts"], counts["scenes"], counts["prosody"]
     n = counts["clips"]

@@ -92,7 +92,7 @@ def _duration_s(_: str, clip: Clip) -> list[float] | None:
 
 
 BASELINES: dict[str, Predictor] = {
-    "majority": majority,
+    "train majority": majority,
     "speaker": share_by(lambda _, clip: clip["speaker"]),
     "show": share_by(lambda _, clip: clip["show"]),
     "line length": logistic(_line_words),

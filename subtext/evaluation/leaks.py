@@ -72,7 +72,7 @@ def leak_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         )
     for name, figures in report["baselines"].items():
         low, high = figures["accuracy_interval"]
-        if name != "majority" and low > max(0.5, report["held_out_majority"]):
+        if name != "train majority" and low > max(0.5, report["held_out_majority"]):
             yield (
                 f"{name} alone scores {figures['accuracy']:.3f} ({low:.2f}-{high:.2f}) on the "
                 f"held-out clips: {_REMEDIES.get(name, _HIDDEN)}"

@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from subtext import strict_json
 from subtext.config import LoraConfig, RunConfig
 from subtext.data.masking import Cast
 from subtext.errors import ConfigError, DataError, Problem
+from subtext.policy.adapter_record import ADAPTER_SCHEMA, AdapterRecord
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
 from subtext.prosody.reference import Reference
+from subtext.validation import problems_of
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ADAPTER_RECORD = "subtext.json"
-ADAPTER_SCHEMA = "subtext-adapter/2"
 
 # Qwen3's template would open a thinking block of its own; other templates ignore the name.
 CHAT_TEMPLATE_OPTIONS = {"enable_thinking": False}
@@ -173,7 +176,10 @@ def save_adapter(
 
 
 def read_adapter_record(adapter: Path) -> dict[str, Any]:
-    """Return what `save_adapter` wrote beside the weights. Raises DataError where it is missing."""
+    """Return what `save_adapter` wrote beside the weights.
+
+    Raises DataError where it is missing, of another version or not as it was written.
+    """
     path = adapter / ADAPTER_RECORD
     try:
         record = strict_json.read(path)
@@ -183,12 +189,19 @@ def read_adapter_record(adapter: Path) -> dict[str, Any]:
             "Use an adapter that Subtext trained: the folder `adapter` of a run directory.",
         )  # fmt: skip
         raise DataError("No adapter of Subtext's", [problem]) from error
-    if not isinstance(record, dict) or record.get("schema") != ADAPTER_SCHEMA:
+    schema = record.get("schema") if isinstance(record, dict) else None
+    if schema != ADAPTER_SCHEMA:
         problem = Problem(
-            str(path), "schema", record, f"is not {ADAPTER_SCHEMA}", "Train the adapter again."
+            str(path), "schema", schema, f"is not {ADAPTER_SCHEMA}", "Train the adapter again."
         )
         raise DataError("No adapter of Subtext's", [problem])
-    return record
+    try:
+        AdapterRecord.model_validate(record)
+    except ValidationError as error:
+        remedy = "Copy it back from where the adapter was published, or train the adapter again."
+        problems = list(problems_of(str(path), error, remedy))
+        raise DataError("No adapter of Subtext's", problems) from None
+    return dict(record)
 
 
 def _name_base(adapter_config: Path, base: BaseModel) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from subtext.config import RunConfig
+from subtext.config import SPLITS_USING, RunConfig
 from subtext.errors import ConfigError, Problem
 from subtext.validation import fields_at, knob_problems
 
@@ -48,15 +48,26 @@ def resolve(
 ) -> RunConfig:
     """Merge `overrides` over `profile` and validate the whole.
 
-    Raises ConfigError, which lists every unknown key, bad value and pair of fields at odds.
+    What the profile says of the split is left out where `overrides` choose a split that makes no
+    use of it. Raises ConfigError, which lists every unknown key, bad value and pair of fields at
+    odds.
     """
     given = overrides.model_dump() if isinstance(overrides, BaseModel) else dict(overrides or {})
-    merged = _merge(load_profile(profile), given)
+    merged = _merge(_without_unused(load_profile(profile), given), given)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
         problems = knob_problems("configuration", error, RunConfig, "subtext config fields")
         raise ConfigError("Configuration refused", list(problems)) from None
+
+
+def _without_unused(profile: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    data, wanted = profile.get("data", {}), given.get("data")
+    split = wanted.get("split") if isinstance(wanted, Mapping) else None
+    if split is None:
+        return dict(profile)
+    unused = {name for name, splits in SPLITS_USING.items() if split not in splits}
+    return {**profile, "data": {k: v for k, v in data.items() if k not in unused}}
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:

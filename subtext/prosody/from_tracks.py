@@ -64,16 +64,13 @@ def records_from_npz(npz: Path, utterances: Mapping[str, str] | None = None) -> 
 def _read_arrays(npz: Path) -> dict[str, dict[str, np.ndarray]]:
     arrays: dict[str, dict[str, np.ndarray]] = {}
     try:
-        stored = np.load(npz, allow_pickle=False)
+        stored = _load(npz)
         if not isinstance(stored, np.lib.npyio.NpzFile):
             raise ValueError("a single array, not an archive")
         with stored:
             for key in stored.files:
                 clip_id, _, name = key.rpartition("/")
-                array = stored[key]
-                if not isinstance(array, np.ndarray):
-                    raise ValueError(f"{key} is no array")
-                arrays.setdefault(clip_id, {})[name] = array
+                arrays.setdefault(clip_id, {})[name] = _array(stored, key)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         remedy = "Give an .npz archive with <clip_id>/f0_hz and so on, e.g. tracks_210.npz."
         raise DataError(_TITLE, [_unreadable(npz, error, remedy)]) from error
@@ -82,6 +79,24 @@ def _read_arrays(npz: Path) -> dict[str, dict[str, np.ndarray]]:
             _TITLE, [Problem(str(npz), "content", [], "holds no arrays", "Give another file.")]
         )
     return arrays
+
+
+def _load(npz: Path) -> Any:
+    try:
+        return np.load(npz, allow_pickle=False)
+    except ValueError:
+        # numpy takes an unknown file for pickled objects and advises to run them.
+        raise ValueError("it is no .npz archive") from None
+
+
+def _array(stored: Mapping[str, Any], key: str) -> np.ndarray:
+    try:
+        array = stored[key]
+    except ValueError:
+        raise ValueError(f"{key} is no array of numbers") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{key} is no array")
+    return array
 
 
 def _read_details(path: Path) -> dict[str, Any]:

@@ -8,6 +8,10 @@ pauses of the record. The same clip gives the same file.
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import tempfile
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -47,7 +51,7 @@ def plot_clip(
     cue_lines: Sequence[str],
     output: Path,
 ) -> None:
-    """Draw one clip into `output`, a PNG or SVG file.
+    """Draw one clip into `output`, a PNG or SVG file, in one step: the old picture or the new one.
 
     `tracks` and `record` are those of `sound`; `title` is the transcript, `cue_lines` the lines
     of prosody in the prompt. Raises DataError for another suffix and for a file that can't be
@@ -67,11 +71,31 @@ def plot_clip(
         figure = draw_clip(sound, tracks, record, title, cue_lines)
         FigureCanvasAgg(figure)
         made_at = {"Date": None} if kind == ".svg" else {"Software": None}
-        try:
-            figure.savefig(output, dpi=_DPI, metadata=made_at, format=kind[1:])
-        except OSError as error:
-            remedy = "Name a file in a folder that you may write to."
-            _refuse(output, f"can't be written: {reason_of(error)}", remedy, error)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, dpi=_DPI, metadata=made_at, format=kind[1:])
+    try:
+        _write_bytes(output, drawn.getvalue())
+    except OSError as error:
+        remedy = "Name a file in a folder that you may write to, on a disk with room."
+        _refuse(output, f"can't be written: {reason_of(error)}", remedy, error)
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    """As `strict_json.write_text`, but the folder must be there. Raises OSError."""
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "something that is no regular file is there", str(path))
+    target = Path(os.path.realpath(path))
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _refuse(output: Path, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:

@@ -19,9 +19,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from subtext.prosody.schema import FIELDS
 
 MIN_VALUES = 12
 MIN_CLIPS = 5
@@ -44,6 +47,36 @@ _PUBLISHED_TERCILES = {
     "voiced_fraction": (0.43, 0.57),
 }
 TERCILE_FIELDS = tuple(_PUBLISHED_TERCILES)
+
+
+def _whole(by_field: dict[str, Any]) -> dict[str, Any]:
+    if missing := [name for name in TERCILE_FIELDS if name not in by_field]:
+        raise ValueError(f"lacks {', '.join(missing)}")
+    if unknown := sorted(by_field.keys() - set(TERCILE_FIELDS)):
+        raise ValueError(f"has no such fields: {', '.join(unknown)}")
+    return by_field
+
+
+def _in_order(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] > limits[1]:
+        raise ValueError("has its lower limit above its upper one")
+    return limits
+
+
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Limits = Annotated[tuple[_Number, _Number], AfterValidator(_in_order)]
+_PITCH = FIELDS["f0_median_hz"]
+_Hertz = Annotated[_Number, Field(ge=_PITCH.low, le=_PITCH.high)]
+
+
+class ReferenceRecord(BaseModel):
+    """What `Reference.record` returns; a text is no number here."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    terciles: Annotated[dict[str, _Limits], AfterValidator(_whole)]
+    speakers_hz: dict[str, _Hertz]
+    source: Annotated[dict[str, Source], AfterValidator(_whole)]
 
 
 @dataclass(frozen=True)
@@ -99,9 +132,9 @@ class Reference:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Reference:
-        """Return what `record` was made from."""
-        terciles = {name: (low, high) for name, (low, high) in record["terciles"].items()}
-        return cls(terciles, record["speakers_hz"], record["source"])
+        """Return what `record` was made from. Raises pydantic.ValidationError for any other."""
+        checked = ReferenceRecord.model_validate(record)
+        return cls(checked.terciles, checked.speakers_hz, checked.source)
 
     def described(self, record: Record, speaker: str) -> dict[str, Any]:
         """Return `record` with what it is by comparison.

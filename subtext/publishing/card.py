@@ -22,8 +22,8 @@ _DATASETS = {"mustard": "MichiganNLP/MUStARD"}  # ids on the Hub
 _CORPUS_TEXTS = {
     "mustard": "[MUStARD](https://github.com/soujanyaporia/MUStARD), lines from TV shows labelled "
     "sarcastic or sincere",
-    "demo": "The demonstration corpus that comes with Subtext: invented lines, with prosody "
-    "records that are illustrative and not measured",
+    "demo": "The demonstration corpus that comes with Subtext: invented lines in synthesised "
+    "voices, their delivery drawn by a generator and measured from the sound",
     "": "Clips in MUStARD's format",
 }
 _EXAMPLE_CLIP = {
@@ -46,9 +46,9 @@ _CORPUS_LIMITS = {
 - Acted English comedy, cut by hand. Ordinary speech, other languages and other cultures of irony
   were not tested.""",
     "demo": """\
-- The corpus is synthetic: nobody spoke these lines, and a generator drew their prosody, with cues
-  that tend to follow the label. The figures show whether the pipeline works and whether the policy
-  picks up such cues. They show nothing about sarcasm in the wild.""",
+- The corpus is synthetic: nobody spoke these lines, and a generator shaped their delivery, with
+  cues that tend to follow the label. The figures show whether the pipeline works and whether the
+  policy picks up such cues. They show nothing about sarcasm in the wild.""",
     "": """\
 - These clips are not known to Subtext, and what gives their labels away was not examined: speakers,
   shows, recurring lines and texts that the base model has read all may. A gain in accuracy is not

@@ -197,6 +197,13 @@ class TestClips:
             pytest.param(clip(prosody="flat"), ["prosody"], id="prosody-is-text"),
             pytest.param(clip(prosody={**PROSODY, "pitch": 1}), ["pitch"], id="prosody-field"),
             pytest.param(clip(prosody=PROSODY_NAN), ["hnr_mean_db"], id="prosody-nan"),
+            pytest.param(clip(utterance="Great\ud800"), ["utterance"], id="half-a-pair-in-line"),
+            pytest.param(clip(context=["\udfff"]), ["context"], id="half-a-pair-in-context"),
+            pytest.param(
+                clip(speaker="\ud800", clip_id="\udc00", context_speakers=["\ud800"]),
+                ["speaker", "clip_id", "context_speakers"],
+                id="half-a-pair-in-a-name",
+            ),
             pytest.param(
                 clip(utterance="", speaker=1, context="x"), ["utterance", "speaker", "context"],
                 id="everything-at-once",
@@ -219,6 +226,7 @@ class TestClips:
             ),
             pytest.param(clip(context=("It broke.",), context_speakers=("A",)), id="tuples"),
             pytest.param(clip(context_speakers=[]), id="no-speakers"),
+            pytest.param(clip(utterance="Great \N{GRINNING FACE}"), id="whole-pair"),
             pytest.param(clip(prosody=PROSODY), id="prosody"),
         ],
     )

@@ -31,7 +31,11 @@ from subtext.errors import DataError, DownloadError
 ROOT = Path(__file__).resolve().parents[2]
 MUSTARD = ROOT.parent / "shared" / "mustard"
 QUICK = Patience(silence_s=10, waits_s=(0.01,))
-CLIPS = {clip_id: {"utterance": "Sure."} for clip_id in ("1_60", "1_70", "2_380")}
+CLIP = {
+    "utterance": "Sure.", "speaker": "MIRELA", "context": [], "context_speakers": [],
+    "show": "HARBOUR", "sarcasm": True,
+}  # fmt: skip
+CLIPS = dict.fromkeys(("1_60", "1_70", "2_380"), CLIP)
 ANNOTATIONS = json.dumps(CLIPS).encode()
 FOLDS = b"pickled folds"
 REPO, FILE = "MichiganNLP/MUStARD", "mmsd_raw_data.zip"
@@ -229,6 +233,53 @@ def test_other_annotations_than_the_pinned_are_refused(
     assert names(tmp_path / "root") == []
 
 
+def zipped(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        for name in names:
+            opened.writestr(zipfile.ZipInfo(name), "sound")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(zipped(), "of none of 3 clips", id="empty"),
+        pytest.param(zipped("raw/1_60.mp4"), "of none of 3 clips", id="another layout"),
+        pytest.param(zipped("../utterances/1_60.mp4"), "leads out of the folder", id="refused"),
+    ],
+)
+def test_an_archive_that_brings_no_clip_is_refused(
+    server: FileServer, sources: Path, tmp_path: Path, content: bytes, said: str
+) -> None:
+    publish(server, FIRST, content)
+    with pytest.raises(DataError) as caught:
+        fetched(tmp_path / "root", sources)
+    assert caught.value.problems[0].value == str(tmp_path / "root" / FILE)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        pytest.param(b"{nope", "not JSON", id="no JSON"),
+        pytest.param(b"[1]", "is no object with clips", id="a list"),
+        pytest.param(b"{}", "is no object with clips", id="no clip"),
+        pytest.param(
+            json.dumps({"../../evil": CLIP}).encode(), "unsafe as a file name", id="unsafe id"
+        ),
+    ],
+)
+def test_annotations_that_are_no_clips_are_refused_before_the_hub_is_asked(
+    server: FileServer, tmp_path: Path, annotations: bytes, said: str
+) -> None:
+    server.files["/annotations"] = annotations
+    sources = written_sources(server, tmp_path / "sources.toml", annotations)
+    with pytest.raises(DataError, match=said):
+        fetched(tmp_path / "root", sources)
+    assert INFO not in asked(server)
+
+
 @pytest.mark.parametrize(
     ("lock", "words"),
     [
@@ -287,7 +338,9 @@ def test_an_answer_without_a_hash_is_refused_and_none_is_invented(
     assert LOCK_FILE not in names(tmp_path / "root")
 
 
-@pytest.mark.parametrize("fault", [Fault(status=500), Fault(cut_after=5), Fault(status=429)])
+@pytest.mark.parametrize(
+    "fault", [Fault(status=500), Fault(cut_after=5), Fault(status=429), Fault(status=421)]
+)
 def test_a_hub_in_trouble_is_asked_again(
     server: FileServer, sources: Path, tmp_path: Path, fault: Fault
 ) -> None:

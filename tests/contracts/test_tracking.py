@@ -16,6 +16,7 @@ from types import ModuleType
 import mlflow
 import pytest
 from mlflow.exceptions import MlflowException
+from support.adapter_record import adapter_record
 
 from subtext import strict_json, tracking
 from subtext.errors import MachineError, TrackingError
@@ -67,10 +68,7 @@ def make_run(folder: Path, **overrides: object) -> RunDir:
 def add_adapter(run: RunDir) -> None:
     run.adapter.mkdir()
     base = {"source": "hub", "name": "me/base", "revision": "abc", "sha256": ""}
-    strict_json.write(
-        run.adapter / "subtext.json",
-        {"schema": "subtext-adapter/2", "base": base, "prompt": {}, "max_new_tokens": 8},
-    )
+    strict_json.write(run.adapter / "subtext.json", adapter_record(base=base))
     (run.adapter / "adapter_model.safetensors").write_bytes(b"weights")
     (run.adapter / "training_args.bin").write_bytes(SECRET)
 

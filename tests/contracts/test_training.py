@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.corpus import write_corpus
 
 from subtext import strict_json
-from subtext.errors import ConfigError, TrainingError
+from subtext.errors import ConfigError, DataError
 from subtext.policy.train import train_policy, training_rows
 from subtext.prepare import prepare_run
 from subtext.progress import Progress
@@ -247,7 +247,7 @@ class TestRefusals:
         split = strict_json.read(run.split)
         leaked = split["held_out"][0]
         strict_json.write(run.split, {**split, "train": [*split["train"], leaked]})
-        with pytest.raises(TrainingError, match=f"held-out clips are among.*{leaked}"):
+        with pytest.raises(DataError, match=f"split.json: held_out.*with train.*{leaked}"):
             train_policy(run)
         assert not run.warm_adapter.exists()
 

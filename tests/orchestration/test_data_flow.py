@@ -155,7 +155,7 @@ def test_a_stopped_run_keeps_what_it_measured(server, corpus, cache, tmp_path, n
 
     result = run_flow(server, "--root", str(corpus), "--workers", "2")
     assert result.returncode == 0
-    assert f"{finished} known before" in result.stdout + result.stderr
+    assert f"{finished} known from before" in result.stdout + result.stderr
 
 
 @pytest.mark.slow

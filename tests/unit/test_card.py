@@ -177,7 +177,7 @@ def test_limits_and_settings_are_there_and_the_place_of_the_run_is_not(run: RunD
 def test_the_card_says_what_trivial_predictors_score(run: RunDir) -> None:
     clips = {
         f"c{i}": {
-            "utterance": "Oh.", "speaker": "ABC"[i % 3], "show": "S", "context": [],
+            "utterance": f"Oh, {i}.", "speaker": "ABC"[i % 3], "show": "S", "context": [],
             "context_speakers": [], "sarcasm": i % 3 == 0, "prosody": None,
         }
         for i in range(12)

@@ -209,6 +209,16 @@ def test_show_says_what_the_split_leaks(finished):
     assert "the speaker of 99% and the show of 100% of 138 held-out clips." in flat
 
 
+def test_what_a_folder_or_file_is_called_is_shown_as_it_is(finished):
+    run = RunDir(finished.path.rename(finished.path.with_name("[x]a[b]")))
+    named = {"[x]c[/d]": LEAKS["baselines"]["duration"]}
+    strict_json.write(run.leak_report, {**LEAKS, "baselines": named})
+    shown = invoke("show", str(run.path))
+    assert shown.exit_code == 0, shown.output
+    assert "Held-out clips, [x]a[b]" in shown.output
+    assert "[x]c[/d]" in shown.output
+
+
 def test_summary_of_an_untracked_run(finished):
     finished.tracking.unlink()
     assert [what for what, _ in place_rows(finished)] == ["run directory"]

@@ -113,6 +113,31 @@ def test_refusal_names_field_and_remedy(overrides, field, hint):
     assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize(("section", "field"), [("data", "test_shows"), ("lora", "target_modules")])
+def test_a_text_where_a_list_belongs_is_shown_as_one(section, field):
+    given = parse_assignments([f"{section}.{field}=HARBOUR"])
+    with pytest.raises(ConfigError, match=r'is no list\. Write \["HARBOUR"\]\.') as caught:
+        resolve("cpu", given)
+    assert "tuple" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        pytest.param({"split": "show", "test_shows": ["HARBOUR"]}, id="show"),
+        pytest.param({"split": "official", "fold": 0}, id="official"),
+    ],
+)
+def test_what_a_profile_says_of_its_own_split_is_left_out_for_another(chosen):
+    assert resolve("demo").data.eval_ratio == 0.33
+    data = resolve("demo", {"data": chosen}).data
+    assert (data.split, data.eval_ratio) == (chosen["split"], 0.2)
+    assert data.root == resolve("demo").data.root
+    assert resolve("demo", {"data": {"split": "speaker"}}).data.eval_ratio == 0.33
+    with pytest.raises(ConfigError, match="has no effect"):
+        resolve("demo", {"data": {**chosen, "eval_ratio": 0.5}})
+
+
 def test_all_problems_are_listed_at_once():
     with pytest.raises(ConfigError) as caught:
         resolve("t4", {"data": {"eval_ratio": 2}, "grpo": {"max_stepz": 1, "beta": -1}})

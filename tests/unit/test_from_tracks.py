@@ -127,6 +127,7 @@ def test_a_file_that_is_no_archive_of_tracks_is_named(
     damage(npz)
     (problem,) = refused(npz)
     assert problem.value == str(npz)
+    assert "pickle" not in problem.problem
 
 
 def test_an_archive_of_something_else_is_refused(npz: Path) -> None:

@@ -57,7 +57,7 @@ def test_every_figure_counted_by_hand() -> None:
     }  # fmt: skip
     assert (report["n_train"], report["n_held_out"]) == (3, 3)
     assert report["held_out_majority"] == 2 / 3
-    assert report["baselines"]["majority"]["accuracy"] == 1 / 3
+    assert report["baselines"]["train majority"]["accuracy"] == 1 / 3
     assert "duration" not in report["baselines"]
 
 

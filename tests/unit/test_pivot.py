@@ -34,6 +34,7 @@ from subtext.data.pivot.make import make_pivot_set, pivot_set
 from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import scene_of
 from subtext.errors import ConfigError, DataError
+from subtext.progress import Progress
 from subtext.prosody.from_tracks import records_from_npz
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -176,8 +177,13 @@ def test_twins_get_one_score_and_are_ambiguous() -> None:
     assert content["text_accuracy"]["all"] == 0.5
 
 
-def test_short_twins_stay_together_though_scenes_need_four_words() -> None:
-    clips = {i: {**c, "utterance": f"Great {i[1:3]}."} for i, c in pairs().items()}
+def test_short_twins_that_differ_by_a_masked_name_stay_together() -> None:
+    names = ("TOBIN", "PELLA")
+    clips = {
+        i: {**c, "utterance": f"Great {i[1:3]}, {names[int(i[-1])].title()}.", "context": [],
+            "context_speakers": [], "speaker": names[int(i[-1])]}
+        for i, c in pairs().items()
+    }  # fmt: skip
     assert len(set(scene_of(clips).values())) == len(clips)
     scores = text_scores(clips, QUICK)
     assert all(scores[f"{i[:-1]}0"] == scores[f"{i[:-1]}1"] for i in clips)
@@ -419,6 +425,14 @@ def test_the_command_writes_a_set_that_loads(tmp_path: Path) -> None:
     scenarios = load_scenarios(root)
     assert {i for i, c in scenarios.items() if c["is_pivot"]} == content["clips"].keys()
     assert content["clips"]
+
+
+def test_who_watches_sees_every_folding(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    make_pivot_set(voiced_corpus(tmp_path / "corpus"), PivotConfig(n_repeats=2), seen.append)
+    assert [(item.stage, item.step, item.max_steps) for item in seen] == [
+        ("pivot", step, 2) for step in range(3)
+    ]
 
 
 def test_a_stale_set_is_replaced(tmp_path: Path) -> None:

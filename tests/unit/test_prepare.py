@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def overrides(**sections: dict[str, Any]) -> dict[str, Any]:
     return {**CPU, "data": {"root": "corpus", "eval_ratio": 0.33}, **sections}
+
+
+def _unjudged(split: dict[str, Any]) -> int:
+    held_out = split["held_out"]
+    return next(i for i, clip_id in enumerate(held_out) if clip_id not in split["judged"])
 
 
 def config(**sections: dict[str, Any]) -> RunConfig:
@@ -221,6 +227,53 @@ class TestPrepareRun:
         (run.path / name).unlink()
         with pytest.raises(DataError, match=f"{name}.*there is no such file"):
             load_run_scenarios(run)
+
+    @pytest.mark.parametrize(
+        ("edit", "field", "said"),
+        [
+            pytest.param(
+                lambda s: s["train"].append(s["held_out"].pop(_unjudged(s))), "train",
+                "are not where data.split=scene puts them", id="moved, nothing else shows",
+            ),
+            pytest.param(
+                lambda s: s["train"].append(s["held_out"].pop(0)) or s.update(judged=s["held_out"]),
+                "train", "are not where", id="moved and all the rest judged",
+            ),
+            pytest.param(
+                lambda s: s["train"].append("nope"), "train", "are no clips of the corpus",
+                id="unknown to train on",
+            ),
+            pytest.param(
+                lambda s: s["held_out"].append("nope"), "held_out", "are no clips of the corpus",
+                id="unknown held out",
+            ),
+            pytest.param(lambda s: s["train"].pop(), "train", "are not where", id="one less"),
+            pytest.param(lambda s: s["judged"].pop(), "judged", "are not where", id="judged less"),
+            pytest.param(lambda s: s["judged"].reverse(), "judged", "are not where", id="order"),
+            pytest.param(
+                lambda s: s["train"].append(s["train"][0]), "train", "are not where", id="twice"
+            ),
+            pytest.param(
+                lambda s: s.update(kind="random"), "kind", "is not 'scene'", id="other kind"
+            ),
+            pytest.param(lambda s: s.pop("seed"), "seed", "is not 42", id="no seed"),
+        ],
+    )  # fmt: skip
+    def test_a_split_that_was_edited_is_refused(
+        self, home: Path, edit: Callable[[dict[str, Any]], object], field: str, said: str
+    ) -> None:
+        sections = overrides(evaluation={"n_eval_clips": 5})
+        run = prepare_run("demo", sections, default_run_id="edited")
+        load_run_scenarios(run)
+        split = strict_json.read(run.split)
+        edit(split)
+        strict_json.write(run.split, split)
+        with pytest.raises(DataError) as caught:
+            load_run_scenarios(run)
+        problem = caught.value.problems[0]
+        assert (problem.where, problem.field) == (str(run.split), field)
+        assert said in problem.problem
+        assert "train a new run" in problem.remedy
 
     def test_loaded_clips_are_described_by_the_training_clips(self, home: Path) -> None:
         run = prepare_run("demo", overrides(), default_run_id="again")

@@ -19,6 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from support.corpus import write_corpus
+from support.disk import no_room
 from typer.testing import CliRunner
 
 from subtext.cli.main import app
@@ -171,14 +172,37 @@ def test_no_global_state_of_matplotlib_is_touched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "problem"),
-    [("a.jpg", "no kind of picture"), ("a", "no kind of picture"), ("gone/a.png", "No such file")],
-    ids=["another kind", "no suffix", "no folder"],
+    [
+        ("a.jpg", "no kind of picture"),
+        ("a", "no kind of picture"),
+        ("gone/a.png", "No such file"),
+        ("folder.png", "no regular file"),
+    ],
+    ids=["another kind", "no suffix", "no folder", "a folder of that name"],
 )
 def test_a_picture_that_cannot_be_written_is_refused(
     tmp_path: Path, name: str, problem: str
 ) -> None:
+    (tmp_path / "folder.png").mkdir()
     with pytest.raises(DataError, match=problem):
         plot_clip(*SPEECH, LINE, [], tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.svg"])
+def test_a_full_disk_leaves_the_old_picture(tmp_path: Path, name: str) -> None:
+    plot_clip(*SPEECH, LINE, [], tmp_path / name)
+    before = (tmp_path / name).read_bytes()
+    with pytest.raises(DataError, match="File too large"), no_room(4096):
+        plot_clip(*SPEECH, "Another line.", [], tmp_path / name)
+    assert (tmp_path / name).read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_link_to_a_picture_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link.png").symlink_to("a.png")
+    plot_clip(*SPEECH, LINE, [], tmp_path / "link.png")
+    assert (tmp_path / "link.png").is_symlink()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 @given(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from subtext import strict_json
 from subtext.data.scenarios import load_clips
@@ -124,6 +125,47 @@ def test_the_record_gives_the_reference_back(medians_hz: list[float]) -> None:
     text = strict_json.dumps(reference.record())
     assert Reference.of_record(strict_json.loads(text)) == reference
     assert set(reference.terciles) == set(TERCILE_FIELDS)
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: limits for key, limits in PUBLISHED.record()["terciles"].items() if key != name}
+
+
+def terciles(limits: list[Any], name: str = "f0_sd_st") -> dict[str, Any]:
+    return {"terciles": {**PUBLISHED.record()["terciles"], name: limits}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "loc", "said"),
+    [
+        pytest.param({"terciles": {}}, "terciles", "lacks", id="no terciles"),
+        pytest.param({"terciles": without("f0_sd_st")}, "terciles", "lacks f0_sd", id="one less"),
+        pytest.param(terciles([1, 2], "pitch"), "terciles", "no such fields: pitch", id="one more"),
+        pytest.param(terciles([5, 1]), "terciles.f0_sd_st", "lower limit above", id="inverted"),
+        pytest.param(terciles([1]), "terciles.f0_sd_st.1", "required", id="one limit"),
+        pytest.param(terciles(["1", 2]), "terciles.f0_sd_st.0", "valid number", id="text"),
+        pytest.param(terciles([False, True]), "terciles.f0_sd_st.0", "valid number", id="true"),
+        pytest.param(terciles([1, np.inf]), "terciles.f0_sd_st.1", "finite", id="infinite"),
+        pytest.param({"speakers_hz": {"ANNA": 0}}, "speakers_hz.ANNA", "to 20", id="0 Hz divides"),
+        pytest.param({"speakers_hz": {"ANNA": -5}}, "speakers_hz.ANNA", "to 20", id="below 0: NaN"),
+        pytest.param({"speakers_hz": {"ANNA": 1e308}}, "speakers_hz.ANNA", "to 2000", id="no tone"),
+        pytest.param({"speakers_hz": {"ANNA": "120"}}, "speakers_hz.ANNA", "number", id="text Hz"),
+        pytest.param({"source": {}}, "source", "lacks", id="no source"),
+        pytest.param(
+            {"source": {**PUBLISHED.source, "f0_sd_st": "me"}}, "source.f0_sd_st", "published",
+            id="unknown source",
+        ),
+        pytest.param({"extra": 1}, "extra", "not permitted", id="more than is read"),
+    ],
+)  # fmt: skip
+def test_a_record_that_gives_no_reference_is_refused(
+    changes: dict[str, Any], loc: str, said: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Reference.of_record({**PUBLISHED.record(), **changes})
+    detail = caught.value.errors()[0]
+    assert ".".join(map(str, detail["loc"])) == loc
+    assert said in detail["msg"]
 
 
 def test_whole_speakers_held_out_leave_no_level() -> None:

@@ -3,11 +3,11 @@
 import errno
 import math
 import os
-import resource
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.disk import no_room
 
 from subtext import strict_json
 
@@ -59,18 +59,9 @@ def test_what_is_no_file_is_never_replaced(kind, tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.fixture
-def no_room():
-    """No file may grow: the system refuses a write without naming a file, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_write_that_finds_no_room_names_the_file_and_leaves_nothing(tmp_path, no_room):
+def test_a_write_that_finds_no_room_names_the_file_and_leaves_nothing(tmp_path):
     path = tmp_path / "x.json"
-    with pytest.raises(OSError, match="too large") as caught:
+    with pytest.raises(OSError, match="too large") as caught, no_room():
         strict_json.write(path, 1)
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
     assert list(tmp_path.iterdir()) == []

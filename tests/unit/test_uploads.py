@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from support.adapter_record import adapter_record
 
 from subtext import strict_json
 from subtext.errors import DataError, SubtextError
@@ -24,8 +25,7 @@ def run(tmp_path: Path) -> RunDir:
     strict_json.write(run.config, {"profile": "demo", "config": config})
     split = {"train": ["a"], "held_out": ["b"], "judged": ["b"], "data_digest": "d" * 64}
     strict_json.write(run.split, {**split, "corpus": "demo"})
-    record = {"schema": "subtext-adapter/2", "base": BASE}
-    strict_json.write(run.adapter / "subtext.json", record)
+    strict_json.write(run.adapter / "subtext.json", adapter_record(base=BASE))
     strict_json.write(run.metrics, {"passes": {}, "training": {}})
     run.model_card.write_text("# Model Card for runs/demo-7")
     return run

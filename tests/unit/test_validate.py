@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 from subtext import strict_json
 from subtext.cli.main import app
 from subtext.data.scenarios import load_scenarios
+from subtext.data.splits import divide
 from subtext.data.validate import REPORT_SCHEMA, validate
 from subtext.errors import DataError
+from subtext.profiles import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 MUSTARD = ROOT.parent / "shared" / "mustard"
@@ -60,6 +62,18 @@ def test_the_table_names_everything_and_ends_with_0(root: Path) -> None:
                  "same texts", "scenes", "Pivot Set", "problems"):  # fmt: skip
         assert f"│ {name} " in result.output
     assert "40: 20 sarcastic, 20 sincere" in result.output
+
+
+def test_a_folder_without_clips_is_no_corpus(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"sarcasm_data\.json.*subtext data fetch mustard"):
+        validate(tmp_path)
+
+
+def test_sound_of_an_unreadable_clip_is_not_called_an_orphan(root: Path) -> None:
+    (root / "audio").mkdir()
+    (root / "audio" / "1_100.wav").touch()
+    edit(root / "sarcasm_data.json", lambda clips: clips["1_100"].pop("utterance"))
+    assert [problem.field for problem in validate(root).problems] == ["utterance"]
 
 
 def test_json_is_strict_has_stable_keys_and_is_all_that_is_printed(root: Path) -> None:
@@ -143,10 +157,6 @@ def _two_extractors(root: Path) -> None:
     edit(root / "prosody.json", change)
 
 
-def _no_clips(root: Path) -> None:
-    (root / "sarcasm_data.json").unlink()
-
-
 def _broken_clips(root: Path) -> None:
     (root / "sarcasm_data.json").write_text("{")
 
@@ -161,6 +171,35 @@ def _not_a_number(root: Path) -> None:
 
 def _half_surrogate(root: Path) -> None:
     edit(root / "sarcasm_data.json", lambda clips: clips["1_100"].update(show="\ud800"))
+
+
+def _flags_that_are_none(root: Path) -> None:
+    edit(root / "prosody.json", lambda c: c["clips"]["1_100"].update(quality=[1, None, {}, []]))
+
+
+def _half_extractor(root: Path) -> None:
+    edit(root / "prosody.json", lambda content: content.update(extractor="\ud800"))
+
+
+def _half_schema(root: Path) -> None:
+    edit(root / "prosody.json", lambda content: content.update(schema="\ud800"))
+
+
+def _half_field(root: Path) -> None:
+    edit(root / "sarcasm_data.json", lambda clips: clips["1_100"].update({"\ud800": 1}))
+
+
+def _one_label(root: Path) -> None:
+    def change(clips: dict[str, Any]) -> None:
+        for clip in clips.values():
+            clip["sarcasm"] = True
+
+    edit(root / "sarcasm_data.json", change)
+
+
+def _one_sincere_clip(root: Path) -> None:
+    _one_label(root)
+    edit(root / "sarcasm_data.json", lambda clips: clips["1_100"].update(sarcasm=False))
 
 
 def _stale_pivot(root: Path) -> None:
@@ -178,12 +217,17 @@ def _pivot_of_a_stranger(root: Path) -> None:
         (_two_files, "audio", "several sound files"),
         (_old_schema, "prosody.json", "no known version"),
         (_two_extractors, "prosody.json", "two extractors"),
-        (_no_clips, "sarcasm_data.json", "can't be read"),
         (_broken_clips, "sarcasm_data.json", "not JSON"),
         (_bad_label, "sarcasm_data.json, clip 1_100", "not true or false"),
         (_not_a_number, "prosody.json, clip 1_100", "not a finite number"),
         (_half_surrogate, "sarcasm_data.json, clip 1_100", "surrogate"),
         (_pivot_of_a_stranger, "pivot_set.json, clip 9_9", "is not in"),
+        (_flags_that_are_none, "prosody.json, clip 1_100", "flag"),
+        (_half_extractor, "prosody.json", "surrogate"),
+        (_half_schema, "prosody.json", "surrogate"),
+        (_half_field, "sarcasm_data.json, clip 1_100", "not Unicode"),
+        (_one_label, "sarcasm_data.json", "no split has both labels"),
+        (_one_sincere_clip, "sarcasm_data.json", "no split has both labels"),
     ],
 )
 def test_every_fault_is_a_problem_with_a_remedy_and_exit_code_1(
@@ -199,6 +243,41 @@ def test_every_fault_is_a_problem_with_a_remedy_and_exit_code_1(
     table = invoke("data", "validate", str(root))
     assert table.exit_code == 1
     assert "Problem:" in table.output
+
+
+def test_two_clips_of_each_label_are_enough_and_one_clip_is_not(tmp_path: Path) -> None:
+    two_of_each = write_corpus(tmp_path / "four", n_clips=4)
+    assert validate(two_of_each).ok
+    held_out = {"data": {"root": str(two_of_each), "split": "stratified", "eval_ratio": 0.5}}
+    divide(load_scenarios(two_of_each), resolve("cpu", held_out).data, two_of_each)
+    (problem,) = validate(write_corpus(tmp_path / "one", n_clips=1)).problems
+    assert (problem.field, problem.value) == ("sarcasm", "1 sarcastic, 0 sincere")
+
+
+@pytest.mark.parametrize("name", ["[x]", "a[/b]", "n\udcff"], ids=["tag", "end of tag", "no UTF-8"])
+def test_a_folder_of_any_name_is_shown(tmp_path: Path, name: str) -> None:
+    root = write_corpus(tmp_path / name)
+    for arguments in ([], ["--json"]):
+        result = invoke("data", "validate", str(root), *arguments)
+        assert result.exit_code == 0, result.output
+        assert name.replace("\udcff", "?") in result.output
+
+
+def test_links_to_nothing_and_folders_are_no_sound_files(root: Path) -> None:
+    folder, link, file = (root / "audio" / f"{i}.wav" for i in list(load_scenarios(root))[:3])
+    folder.mkdir(parents=True)
+    link.symlink_to("gone.wav")
+    file.write_bytes(b"")
+    assert validate(root).counts["audio"] == {"clips": 1, "files": 1}
+
+
+def test_of_very_many_problems_the_table_shows_the_first(root: Path) -> None:
+    strict_json.write(root / "pivot_set.json", {"clips": {f"id{i}": {} for i in range(250)}})
+    shown = invoke("data", "validate", str(root)).output
+    assert shown.count("Problem:") == 100
+    assert "150 more problems: --json lists all." in shown
+    report = strict_json.loads(invoke("data", "validate", str(root), "--json").stdout)
+    assert len(report["problems"]) == 250
 
 
 def test_a_pivot_set_of_other_clips_is_a_problem(root: Path) -> None:

@@ -118,7 +118,7 @@ def measure_corpus(
         )
     result = Measured(root / PROSODY_FILE, len(clips), len(records) - n_reused, n_reused, reasons)
     logger.info(
-        "prosody of %d clips measured, of %d known before, of %d missing -> %s",
+        "%d clips measured, %d known from before, %d not measurable -> %s",
         result.n_measured, result.n_reused, len(reasons), result.path,
     )  # fmt: skip
     return result

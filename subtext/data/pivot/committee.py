@@ -31,9 +31,10 @@ import numpy as np
 
 from subtext.data.folder import CLIPS_FILE
 from subtext.data.masking import Cast, masked_clip
-from subtext.data.pivot.file import PivotConfig
+from subtext.data.pivot.file import NoPivotSetError, PivotConfig
 from subtext.data.scenes import scene_of
-from subtext.errors import DataError, Problem
+from subtext.errors import Problem
+from subtext.progress import Progress, Watcher, nobody
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -52,13 +53,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Member = tuple[Any, Callable[[], Any]]
 
 
-def text_scores(scenarios: Scenarios, config: PivotConfig) -> dict[str, dict[str, Any]]:
+def text_scores(
+    scenarios: Scenarios, config: PivotConfig, watcher: Watcher = nobody
+) -> dict[str, dict[str, Any]]:
     """Return `{clip_id: {"text_score", "members": {name: …}}}`, out-of-fold P(sarcastic).
 
-    Raises DataError where the clips are too few for the folds.
+    `watcher` sees stage "pivot", from 0 to all foldings. Raises NoPivotSetError where the clips are
+    too few for the folds.
     """
     ids = sorted(scenarios)
     labels = np.array([scenarios[clip_id]["sarcasm"] for clip_id in ids], dtype=np.int64)
+    watcher(Progress("pivot", 0, config.n_repeats))
     members, scenes = make_committee(scenarios, ids)
     total, by_member = np.zeros(len(ids)), np.zeros((len(members), len(ids)))
     for repeat in range(config.n_repeats):
@@ -67,6 +72,7 @@ def text_scores(scenarios: Scenarios, config: PivotConfig) -> dict[str, dict[str
         t, of_members = fold_scores(list(members.values()), labels, folds)
         total += t
         by_member += of_members
+        watcher(Progress("pivot", repeat + 1, config.n_repeats))
     return {
         clip_id: {
             "text_score": round(float(total[i]) / config.n_repeats, 4),
@@ -150,7 +156,7 @@ def draw_folds(labels: Array, scenes: Array, n_folds: int, seed: int) -> Array:
                 f"{n_smaller} clips of the smaller class",
                 "Add clips of both classes in scenes of their own, or set a smaller n_folds.",
             )  # fmt: skip
-            raise DataError("Pivot Set refused", [problem])
+            raise NoPivotSetError("Pivot Set refused", [problem])
     return folds
 
 

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from subtext import strict_json
 from subtext.data.folder import PIVOT_FILE
-from subtext.errors import ConfigError, Problem
+from subtext.errors import ConfigError, DataError, Problem
 from subtext.validation import knob_problems, problems_of
 
 PIVOT_SCHEMA = "subtext.pivot/1"
@@ -47,6 +47,10 @@ _MEANT = ("utterance", "context", "speaker", "context_speakers", "show", "sarcas
 
 Scenarios = Mapping[str, Mapping[str, Any]]
 Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class NoPivotSetError(DataError):
+    """These clips can have no Pivot Set: they are too few, or none is admissible."""
 
 
 class PivotConfig(BaseModel):

@@ -21,6 +21,7 @@ from subtext.data.pivot.file import (
     MISLEADING,
     NOTE,
     PIVOT_SCHEMA,
+    NoPivotSetError,
     PivotConfig,
     inadmissible_reason,
     pivot_digest,
@@ -28,27 +29,32 @@ from subtext.data.pivot.file import (
 )
 from subtext.data.scenarios import load_scenarios
 from subtext.errors import DataError, Problem, reason_of
+from subtext.progress import Watcher, nobody
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 TEXT_EASY = "text_easy"
 _TITLE = "Pivot Set refused"
+_FEW_CLIPS = 100
 
 Scenarios = Mapping[str, Mapping[str, Any]]
 logger = logging.getLogger(__name__)
 
 
 def make_pivot_set(
-    root: Path | str | None = None, config: PivotConfig | None = None
+    root: Path | str | None = None,
+    config: PivotConfig | None = None,
+    watcher: Watcher = nobody,
 ) -> dict[str, Any]:
     """Write `pivot_set.json` into the data root and return its content; replaces an older set.
 
-    Raises DataError for clips that do not load, that are too few, or of which none is admissible.
+    `watcher` sees stage "pivot" (foldings). Raises DataError for clips that do not load, and
+    NoPivotSetError where they are too few or none is admissible.
     """
     folder = resolve_data_root(str(root) if root is not None else "")
     path = folder / PIVOT_FILE
-    content = pivot_set(load_scenarios(folder, with_pivot=False), config)
+    content = pivot_set(load_scenarios(folder, with_pivot=False), config, watcher)
     try:
         strict_json.write(path, content)
     except OSError as error:
@@ -60,7 +66,9 @@ def make_pivot_set(
     return content
 
 
-def pivot_set(scenarios: Scenarios, config: PivotConfig | None = None) -> dict[str, Any]:
+def pivot_set(
+    scenarios: Scenarios, config: PivotConfig | None = None, watcher: Watcher = nobody
+) -> dict[str, Any]:
     """Return the content of `pivot_set.json` for these clips (`subtext.data.pivot.file`)."""
     import sklearn
 
@@ -69,15 +77,23 @@ def pivot_set(scenarios: Scenarios, config: PivotConfig | None = None) -> dict[s
     reasons = {i: inadmissible_reason(clip["prosody"], config) for i, clip in scenarios.items()}
     admissible = [clip_id for clip_id, reason in reasons.items() if not reason]
     if not admissible:
-        raise DataError(_TITLE, [_none_admissible(Counter(reasons.values()))])
-    scores = text_scores(scenarios, config)
+        raise NoPivotSetError(_TITLE, [_none_admissible(Counter(reasons.values()))])
+    scores = text_scores(scenarios, config, watcher)
     clips = select_pivot(scores, scenarios, config)
     strata = {clip_id: entry["stratum"] for clip_id, entry in clips.items()}
     groups: dict[str, list[str]] = {
         name: [i for i in admissible if strata.get(i, TEXT_EASY) == name]
         for name in (MISLEADING, AMBIGUOUS, TEXT_EASY)
     }
-    logger.info("Pivot Set: %s", {name: len(ids) for name, ids in groups.items()})
+    logger.info(
+        "Pivot Set: %d ambiguous, %d misleading; the words decide %d more",
+        *(len(groups[name]) for name in (AMBIGUOUS, MISLEADING, TEXT_EASY)),
+    )
+    if len(scenarios) < _FEW_CLIPS:
+        logger.warning(
+            "text models that learn from %d clips know little: read the Pivot Set of fewer than "
+            "%d as a rehearsal", len(scenarios), _FEW_CLIPS,
+        )  # fmt: skip
     return {
         "schema": PIVOT_SCHEMA,
         "note": NOTE,

@@ -19,8 +19,8 @@ from subtext.errors import DataError, Problem
 from subtext.progress import Progress, Watcher, nobody
 from subtext.prosody.sound_files import sound_files_of
 
-_FOLDER = "utterances"
-_SUFFIX = ".mp4"
+CLIPS_FOLDER = "utterances"  # how its name begins
+CLIP_SUFFIX = ".mp4"
 _ENCRYPTED = 0x1
 _MAX_CLIP_BYTES = 256 * 2**20
 _MAX_TOTAL_BYTES = 32 * 2**30
@@ -84,8 +84,8 @@ def choose_members(
         path = PurePosixPath(member.filename.replace("\\", "/"))
         clip_id = path.stem
         wanted = (
-            path.suffix.lower() == _SUFFIX
-            and path.parent.name.startswith(_FOLDER)
+            path.suffix.lower() == CLIP_SUFFIX
+            and path.parent.name.startswith(CLIPS_FOLDER)
             and clip_id in clip_ids
             and not member.is_dir()
         )
@@ -154,7 +154,7 @@ def _write(
     n_new, n_kept = 0, len(members) - len(new)
     for index, (clip_id, member) in enumerate(new.items(), start=1):
         try:
-            _write_one(archive, member, folder / f"{clip_id}{_SUFFIX}")
+            _write_one(archive, member, folder / f"{clip_id}{CLIP_SUFFIX}")
             n_new += 1
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
@@ -182,7 +182,7 @@ def _write_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) ->
 
 
 def _is_there(folder: Path, clip_id: str, member: zipfile.ZipInfo) -> bool:
-    path = folder / f"{clip_id}{_SUFFIX}"
+    path = folder / f"{clip_id}{CLIP_SUFFIX}"
     if not path.is_file():
         return _has_sound(folder, clip_id)
     return path.stat().st_size == member.file_size and _crc32(path) == member.CRC

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
-from subtext.data.sources.patience import Patience, persistently
+from subtext.data.sources.patience import Patience, may_recover, persistently
 from subtext.errors import DownloadError, Problem, reason_of
 from subtext.progress import Progress, Watcher, nobody
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 10.0
 _DISK_RESERVE_BYTES = 2**20
 _FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_RETRYABLE_STATUS = {408, 421, 425, 429}
 _REMEDIES = {
     401: "HF_TOKEN is wrong or expired, or the file needs one: set it to a token that may read.",
     403: "Reading it is not allowed: accept the terms on its page, or set HF_TOKEN to a token that "
@@ -180,7 +179,8 @@ def _receive(wanted: Wanted, held: int, watcher: Watcher, patience: Patience) ->
         reason = f"silence ({type(error).__name__})" if silent else str(error) or repr(error)
         raise _failure(
             wanted, "bytes", _held(wanted), f"the connection failed: {reason}",
-            "Check the network (HTTPS_PROXY, HF_ENDPOINT) and start again: it resumes.", True,
+            "Check the network (HTTPS_PROXY; for the Hub HF_ENDPOINT) and start again: it resumes.",
+            True,
         ) from error  # fmt: skip
     if (received := _held(wanted)) < wanted.size:
         raise _failure(
@@ -199,7 +199,7 @@ def _accept(wanted: Wanted, response: httpx2.Response, held: int) -> int:
             "Starting over.", True,
         )  # fmt: skip
     if status not in (200, 206):
-        retryable = status in _RETRYABLE_STATUS or status >= 500
+        retryable = may_recover(status)
         default = "Try again later." if retryable else "Check data/sources.toml."
         remedy = _REMEDIES.get(status, default)
         raise _failure(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from subtext import strict_json
 from subtext.data.folder import AUDIO_FOLDER, CLIPS_FILE
-from subtext.data.sources.archive import Extraction, extract_clips
+from subtext.data.scenarios import load_clips
+from subtext.data.sources.archive import CLIP_SUFFIX, CLIPS_FOLDER, Extraction, extract_clips
 from subtext.data.sources.download import Wanted, disk_error, download
 from subtext.data.sources.hub_archive import (
     Closed,
@@ -142,7 +143,8 @@ def fetch(
 
     What is there and right is kept; what was begun is continued. `watcher` sees stages "fetch"
     (bytes) and "unpack" (clips). One process at a time works in a folder; others wait. Raises
-    DataError; those that are DownloadErrors say in `retryable` whether another try can help.
+    DataError, also where no clip has a sound afterwards; those that are DownloadErrors say in
+    `retryable` whether another try can help.
     """
     corpus = read_corpus(sources)
     patience = patience or Patience()
@@ -152,6 +154,7 @@ def fetch(
             download(wanted, patience=patience)
         if annotations_only:
             return Fetched(root, tuple(corpus.files), None, None)
+        clips = load_clips(root / CLIPS_FILE)
         locked = _locked(root, corpus.clips, patience)
         archive = root / locked.file
         if_changed = (
@@ -159,9 +162,19 @@ def fetch(
             "that file and fetch again."
         )
         download(wanted_archive(locked, archive, if_changed), watcher, patience)
-        clip_ids = strict_json.read(root / CLIPS_FILE)
-        extraction = extract_clips(archive, root / AUDIO_FOLDER, clip_ids, watcher)
+        extraction = extract_clips(archive, root / AUDIO_FOLDER, clips, watcher)
+    if not extraction.n_clips:
+        raise DataError("Archive refused", [_no_clip(archive, clips), *extraction.refused])
     return Fetched(root, (*corpus.files, locked.file), locked, extraction)
+
+
+def _no_clip(archive: Path, clips: Collection[str]) -> Problem:
+    return Problem(
+        archive.name, "file", str(archive), f"holds the sound of none of {len(clips)} clips",
+        f"It is empty or laid out in another way than {CLIPS_FOLDER}…/<clip id>{CLIP_SUFFIX}: see "
+        "the repository's page, or put sounds into "
+        f"{archive.parent / AUDIO_FOLDER} yourself, named as the clips.",
+    )  # fmt: skip
 
 
 @contextmanager

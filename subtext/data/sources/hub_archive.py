@@ -12,11 +12,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from subtext.data.sources.download import Wanted
+from subtext.data.sources.patience import may_recover
 from subtext.errors import DownloadError, Problem
 from subtext.validation import problems_of
 
 _HUB_S = 30.0
-_RETRYABLE_STATUS = {408, 429}
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
@@ -69,7 +69,7 @@ def resolve(clips: HubArchive) -> Locked:
         raise _failure(
             where, "status", status, "the Hub does not tell what it holds",
             "Check HF_TOKEN (401 also stands for a missing repository), and HF_ENDPOINT.",
-            status in _RETRYABLE_STATUS or status >= 500,
+            may_recover(status),
         ) from error  # fmt: skip
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise _failure(

@@ -11,6 +11,8 @@ from typing import TypeVar
 from subtext.errors import DownloadError
 
 _PROGRESS_BYTES = 2**20
+# Timeout, another server's request, too early, too many: RFC 9110, 8470, 6585 let one ask again.
+_RETRYABLE_STATUS = {408, 421, 425, 429}
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +26,11 @@ class Patience:
 
     silence_s: float = 60.0
     waits_s: tuple[float, ...] = (1.0, 4.0, 16.0)
+
+
+def may_recover(status: int) -> bool:
+    """Whether the same request may succeed later, after an HTTP answer of this status."""
+    return status in _RETRYABLE_STATUS or status >= 500
 
 
 def persistently(
