@@ -16,11 +16,21 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
+# In the words of JSON, where pydantic speaks of Python.
+_SENTENCES = {
+    "dict_type": "is no object",
+    "extra_forbidden": "is no field",
+    "missing": "is missing",
+    "model_type": "is no object",
+    "tuple_type": "is no list",
+}
+
+
 def problems_of(where: str, error: ValidationError, remedy: str) -> Iterator[Problem]:
     """Yield every fault of a file or answer that does not fit its model."""
     for detail in error.errors(include_url=False):
         field = ".".join(str(part) for part in detail["loc"])
-        yield Problem(where, field or "content", detail["input"], sentence(detail), remedy)
+        yield Problem(where, field or "content", _found(detail), sentence(detail), remedy)
 
 
 def knob_problems(
@@ -35,17 +45,20 @@ def knob_problems(
         remedy = _remedy(model, path, detail["type"], fields_command)
         if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
             remedy = f"Write {json.dumps([detail['input']], ensure_ascii=False)}. {remedy}"
-        yield Problem(where, ".".join(path) or "all", detail["input"], sentence(detail), remedy)
+        yield Problem(where, ".".join(path) or "all", _found(detail), sentence(detail), remedy)
 
 
 def sentence(detail: Any) -> str:
     """Return the message of one of `ValidationError.errors()` as a problem words it."""
-    if detail["type"] == "extra_forbidden":
-        return "is no field"
-    if detail["type"] == "tuple_type":
-        return "is no list"
+    if detail["type"] in _SENTENCES:
+        return _SENTENCES[detail["type"]]
     message = str(detail["msg"]).removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
+
+
+def _found(detail: Any) -> object:
+    """What stands where the fault is: nothing where a field is missing (pydantic: its owner)."""
+    return None if detail["type"] == "missing" else detail["input"]
 
 
 def fields_at(model: type[BaseModel], path: Sequence[str]) -> dict[str, FieldInfo]:

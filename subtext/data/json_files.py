@@ -98,4 +98,8 @@ def shown_key(key: str) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

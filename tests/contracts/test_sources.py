@@ -284,9 +284,9 @@ def test_annotations_that_are_no_clips_are_refused_before_the_hub_is_asked(
     ("lock", "words"),
     [
         ("{", "can't be read"),
-        ("[]", "valid dictionary"),
+        ("[]", "is no object"),
         ('{"schema": "subtext.sources-lock/2"}', "subtext.sources-lock/1"),
-        ('{"schema": "subtext.sources-lock/1", "clips": {}}', "field required"),
+        ('{"schema": "subtext.sources-lock/1", "clips": {}}', "is missing"),
     ],
 )
 def test_a_lock_file_that_says_nothing_is_refused(

@@ -36,11 +36,11 @@ def without(record: dict[str, Any], name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("split", "field", "said"),
     [
-        pytest.param([], "content", "dictionary", id="a list"),
-        pytest.param(None, "content", "dictionary", id="null is no missing file"),
-        pytest.param(without(SPLIT, "data_digest"), "data_digest", "required", id="no digest"),
+        pytest.param([], "content", "no object", id="a list"),
+        pytest.param(None, "content", "no object", id="null is no missing file"),
+        pytest.param(without(SPLIT, "data_digest"), "data_digest", "missing", id="no digest"),
         pytest.param({**SPLIT, "data_digest": None}, "data_digest", "string", id="null digest"),
-        pytest.param(without(SPLIT, "judged"), "judged", "required", id="nothing judged"),
+        pytest.param(without(SPLIT, "judged"), "judged", "missing", id="nothing judged"),
         pytest.param({**SPLIT, "judged": []}, "judged", "at least 1", id="empty"),
         pytest.param({**SPLIT, "train": "ab"}, "train", "list", id="text is no list"),
         pytest.param({**SPLIT, "train": [1]}, "train.0", "string", id="number is no id"),
