@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -75,8 +75,7 @@ def pivot(root: str) -> dict[str, Any]:
             counts = make_pivot_set(folder, watcher=watch)["counts"]
     except NoPivotSetError as error:
         get_run_logger().warning("Going on without a Pivot Set. %s", error)
-    rows = [{"clips": name.replace("_", " "), **_columns(count)} for name, count in counts.items()]
-    _show("pivot-set", rows, f"Pivot Set of {folder.name}")
+    _show("pivot-set", list(_pivot_rows(counts)), f"Pivot Set of {folder.name}")
     return counts
 
 
@@ -105,11 +104,22 @@ def validate(root: str, allow_missing: bool) -> str:
     return report.root
 
 
-def _columns(count: int | Mapping[str, int]) -> dict[str, Any]:
-    """The cells of a count, by label where it has labels; the page takes its columns from a row."""
-    if isinstance(count, int):
-        return {"all": count, "sarcastic": "", "sincere": ""}
-    return {"all": sum(count.values()), **count}
+def _pivot_rows(counts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One row a count, all with the same columns: the page takes them from the first."""
+    for name, count in counts.items():
+        if name == "inadmissible":
+            for reason, n_clips in count.items():
+                yield _pivot_row(f"inadmissible: {reason}", n_clips)
+        elif isinstance(count, int):
+            yield _pivot_row(name, count)
+        else:
+            yield _pivot_row(name.replace("_", " "), sum(count.values()), **count)
+
+
+def _pivot_row(
+    clips: str, n_all: int, sarcastic: int | str = "", sincere: int | str = ""
+) -> dict[str, Any]:
+    return {"clips": clips, "all": n_all, "sarcastic": sarcastic, "sincere": sincere}
 
 
 def _show_problems(key: str, problems: Sequence[Problem], title: str) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.config import RunConfig
 from subtext.errors import TrainingError
-from subtext.policy.callbacks import KeepRecords, TellWatcher, write_records
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
 from subtext.progress import Watcher
@@ -84,6 +83,8 @@ def run_grpo(
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
+
+    from subtext.policy.callbacks import KeepRecords, TellWatcher, write_records
 
     trainer = GRPOTrainer(
         model=model,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.answer import format_answer
 from subtext.config import RunConfig
-from subtext.policy.callbacks import TellWatcher
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
 from subtext.progress import Watcher
@@ -103,6 +102,8 @@ def warm_start(
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import SFTConfig, SFTTrainer
+
+    from subtext.policy.callbacks import TellWatcher
 
     warm = config.warm_start
     arguments = SFTConfig(

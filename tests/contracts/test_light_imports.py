@@ -24,6 +24,7 @@ LIGHT_MODULES = [
     "subtext.data.validate",
     "subtext.evaluation.leaks",
     "subtext.evaluation.metrics",
+    "subtext.policy.train",
     "subtext.prepare",
     "subtext.progress",
     "subtext.prompts",

@@ -78,9 +78,23 @@ def test_a_corpus_becomes_ready_for_training(server, corpus):
     assert all(clip["prosody"] for clip in scenarios.values())
     assert strict_json.read(corpus / "pivot_set.json")["counts"]["clips"] == N_CLIPS
     assert artifacts(server, "failures") == []
-    assert {row["clips"] for row in artifacts(server, "pivot-set")} >= {"misleading", "ambiguous"}
+    pivot = artifacts(server, "pivot-set")
+    assert {row["clips"] for row in pivot} >= {"misleading", "ambiguous", "text easy"}
+    # The page takes its columns from the first row.
+    assert all({"clips", "all", "sarcastic", "sincere"} <= row.keys() for row in pivot)
     assert "100" in server.cli("artifact", "inspect", "measure-progress")
     assert "30: 15 sarcastic, 15 sincere" in server.cli("artifact", "inspect", "validation")
+
+
+@pytest.mark.slow
+def test_too_few_clips_for_a_pivot_set_go_on_without_one(server, tmp_path):
+    write_audio_corpus(tmp_path, 4)
+    result = run_flow(server, "--root", str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "Going on without a Pivot Set" in result.stdout + result.stderr
+    assert "there is no Pivot Set" in result.stdout
+    assert not (tmp_path / "pivot_set.json").exists()
+    assert artifacts(server, "pivot-set") == []
 
 
 @pytest.mark.slow
@@ -103,7 +117,7 @@ def test_with_allow_missing_it_completes_with_the_list(server, corpus):
     result = run_flow(server, "--root", str(corpus), "--allow-missing")
     assert result.returncode == 0, result.stderr
     assert all(clip_id in result.stdout for clip_id in bad)
-    assert [row["clip"] for row in artifacts(server, "failures")] == bad
+    assert [row["what"] for row in artifacts(server, "failures")] == bad
     without = [i for i, clip in load_scenarios(corpus).items() if clip["prosody"] is None]
     assert without == bad
 
