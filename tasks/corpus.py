@@ -89,7 +89,8 @@ def validate(root: str, allow_missing: bool) -> str:
     from subtext.data.validate_table import report_rows
 
     report = validation.validate(root)
-    lines = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in report_rows(report))]
+    lines = ["| what | found |", "|---|---|"]
+    lines += [f"| {name} | {_cell(text)} |" for name, text in report_rows(report)]
     lines += ["", *(f"- Note: {note}" for note in report.notes)]
     lines += [f"- **Problem**: {problem}" for problem in report.problems]
     text = "\n".join(lines)
@@ -102,6 +103,11 @@ def validate(root: str, allow_missing: bool) -> str:
     if problems:
         raise DataError(f"Corpus {report.root} refused", problems)
     return report.root
+
+
+def _cell(text: str) -> str:
+    """Text inside a Markdown table, which "|" would end."""
+    return text.replace("|", r"\|")
 
 
 def _pivot_rows(counts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

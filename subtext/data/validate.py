@@ -126,7 +126,7 @@ def _notes(counts: Mapping[str, Any], pivot: Mapping[str, Any]) -> Iterator[str]
     prosody, texts = counts["prosody"], counts["texts"]
     missing = counts["clips"] - prosody["clips"]
     if counts["clips"] and missing:
-        yield f'{missing} clips have no prosody; their prompt says "not available".'
+        yield f'Clips without prosody: {missing}; their prompt says "not available".'
     for clip_id, reason in list(prosody["missing"].items())[:_SHOWN_MISSING]:
         yield f"{clip_id} could not be measured: {reason}"
     if (hidden := len(prosody["missing"]) - _SHOWN_MISSING) > 0:
@@ -134,7 +134,7 @@ def _notes(counts: Mapping[str, Any], pivot: Mapping[str, Any]) -> Iterator[str]
     if prosody["flags"]:
         yield f"quality flags in the prosody records: {most(prosody['flags'])}."
     if 0 < counts["audio"]["clips"] < counts["clips"]:
-        yield f"{counts['clips'] - counts['audio']['clips']} clips have no sound file."
+        yield f"Clips without a sound file: {counts['clips'] - counts['audio']['clips']}."
     if same := texts["identical"] - texts["minimal_pairs"]:
         yield f"{same} groups of clips have equal line, context and label: duplicates?"
     if pivot and "schema" not in pivot:

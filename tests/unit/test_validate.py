@@ -52,7 +52,7 @@ def test_counts_agree_with_the_loaded_clips(root: Path) -> None:
     assert sum(counts["shows"].values()) == sum(counts["speakers"].values()) == 40
     assert counts["scenes"]["shared_lines"] > 0
     assert counts["pivot"] == {"present": False, "clips": 0, "strata": {}}
-    assert any("5 clips have no prosody" in note for note in report.notes)
+    assert any("Clips without prosody: 5" in note for note in report.notes)
 
 
 def test_the_table_names_everything_and_ends_with_0(root: Path) -> None:
@@ -311,7 +311,7 @@ def test_sound_files_are_counted_and_other_files_ignored(root: Path) -> None:
     report = validate(root)
     assert report.ok
     assert report.counts["audio"] == {"clips": 1, "files": 1}
-    assert any("39 clips have no sound file" in note for note in report.notes)
+    assert any("Clips without a sound file: 39" in note for note in report.notes)
 
 
 def test_a_folder_that_is_not_there_is_a_message_with_exit_code_2(tmp_path: Path) -> None:
