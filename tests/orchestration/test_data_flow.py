@@ -124,7 +124,7 @@ def test_with_allow_missing_it_completes_with_the_list(server, corpus):
 
 # The pool's processes import this script too, so that clips are slow there.
 SLOW = """
-import sys, time
+import signal, sys, time
 from flows.command_line import data_main
 from flows.data_flow import data_flow
 from subtext.prosody import measure
@@ -137,6 +137,8 @@ def measure_clip(*arguments):
 
 measure.measure_clip = measure_clip
 if __name__ == "__main__":
+    # Where the tests run in the background, children inherit that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(data_main(data_flow, sys.argv[1:]))
 """
 
