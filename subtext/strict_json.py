@@ -7,14 +7,13 @@ standard leaves open: duplicate keys, NaN and Infinity, deep nesting.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from subtext import atomic
 
 
 def dumps(value: Any) -> str:
@@ -28,36 +27,9 @@ def write(path: Path, value: Any) -> Path:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write UTF-8 `text` to `path` in one step: temporary file, fsync, rename.
-
-    A link keeps pointing at the file, whose content changes. Raises OSError that names the file
-    (or a folder that can't be made), FileExistsError where something other than a file is there:
-    renaming would replace even a device such as /dev/null.
-    """
-    if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "something that is no regular file is there", str(path))
-    target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        _replace(target, text)
-    except OSError as error:
-        # A full disk names no file, a folder without rights the temporary one.
-        raise OSError(error.errno, error.strerror, str(target)) from error
+    """Write UTF-8 `text` to `path` in one step, see `subtext.atomic`, and return `path`."""
+    atomic.write_bytes(path, text.encode())
     return path
-
-
-def _replace(target: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def digest(value: Any) -> str:

@@ -8,10 +8,7 @@ pauses of the record. The same clip gives the same file.
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import tempfile
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from subtext import atomic
 from subtext.errors import DataError, Problem, reason_of
 from subtext.prosody.frames import Floats, Tracks, checked
 from subtext.prosody.repair import repair
@@ -74,28 +72,10 @@ def plot_clip(
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=_DPI, metadata=made_at, format=kind[1:])
     try:
-        _write_bytes(output, drawn.getvalue())
+        atomic.write_bytes(output, drawn.getvalue())
     except OSError as error:
         remedy = "Name a file in a folder that you may write to, on a disk with room."
         _refuse(output, f"can't be written: {reason_of(error)}", remedy, error)
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """As `strict_json.write_text`, but the folder must be there. Raises OSError."""
-    if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "something that is no regular file is there", str(path))
-    target = Path(os.path.realpath(path))
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _refuse(output: Path, problem: str, remedy: str, cause: Exception | None = None) -> NoReturn:

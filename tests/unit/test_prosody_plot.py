@@ -175,17 +175,23 @@ def test_no_global_state_of_matplotlib_is_touched(tmp_path: Path) -> None:
     [
         ("a.jpg", "no kind of picture"),
         ("a", "no kind of picture"),
-        ("gone/a.png", "No such file"),
+        ("file/a.png", "can't be written"),
         ("folder.png", "no regular file"),
     ],
-    ids=["another kind", "no suffix", "no folder", "a folder of that name"],
+    ids=["another kind", "no suffix", "a file for a folder", "a folder of that name"],
 )
 def test_a_picture_that_cannot_be_written_is_refused(
     tmp_path: Path, name: str, problem: str
 ) -> None:
     (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").touch()
     with pytest.raises(DataError, match=problem):
         plot_clip(*SPEECH, LINE, [], tmp_path / name)
+
+
+def test_a_folder_that_is_missing_is_made(tmp_path: Path) -> None:
+    plot_clip(*SPEECH, LINE, [], tmp_path / "pictures" / "a.png")
+    assert (tmp_path / "pictures" / "a.png").stat().st_size
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.svg"])
