@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from subtext.errors import DataError, Problem
@@ -24,15 +25,15 @@ def sound_files(folder: Path) -> dict[str, list[Path]]:
     return dict(files)
 
 
-def sound_files_of(folder: Path, clip_id: str) -> list[Path]:
-    """Return the sound files of one clip, sorted."""
-    found = folder.glob(f"{clip_id}.*")
-    return sorted(path for path in found if path.stem == clip_id and is_sound_file(path))
-
-
 def find_audio(folder: Path, clip_id: str) -> Path:
     """Return the sound file of a clip. Raises DataError when there is none, or more than one."""
-    found = sound_files_of(folder, clip_id)
+    return only_file(folder, clip_id, sound_files(folder))
+
+
+def only_file(folder: Path, clip_id: str, files: Mapping[str, list[Path]]) -> Path:
+    """Return `find_audio(folder, clip_id)`, where `files` is `sound_files(folder)`, read once for
+    many clips."""
+    found = files.get(clip_id, [])
     if len(found) == 1:
         return found[0]
     where = f"clip {clip_id}"

@@ -128,13 +128,14 @@ def _outcomes(
     root: Path, clips: Mapping[str, Mapping[str, Any]], cache: RecordCache, n_workers: int
 ) -> Iterator[tuple[Outcome, bool]]:
     """Yield what became of every clip, and whether its record was known before."""
-    from subtext.prosody.sound_files import find_audio
+    from subtext.prosody.sound_files import only_file, sound_files
 
-    entries: dict[Job, Path] = {}
+    folder, entries = root / AUDIO_FOLDER, dict[Job, Path]()
+    files = sound_files(folder)
     for clip_id, clip in clips.items():
-        job = Job(clip_id, root / AUDIO_FOLDER / clip_id, clip["utterance"])
+        job = Job(clip_id, folder / clip_id, clip["utterance"])
         try:
-            job = replace(job, path=find_audio(root / AUDIO_FOLDER, clip_id))
+            job = replace(job, path=only_file(folder, clip_id, files))
             entry = cache.entry(job)
         except DataError as error:
             yield Outcome(job, problems=error.problems), False

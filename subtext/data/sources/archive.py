@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from subtext.data.sources.download import disk_error, require_space
 from subtext.errors import DataError, Problem
 from subtext.progress import Progress, Watcher, nobody
-from subtext.prosody.sound_files import sound_files_of
+from subtext.prosody.sound_files import sound_files
 
 CLIPS_FOLDER = "utterances"  # how its name begins
 CLIP_SUFFIX = ".mp4"
@@ -67,7 +67,7 @@ def extract_clips(
             n_new = _write(opened, members, folder, refused, watcher)
         except OSError as error:
             raise disk_error(folder, error) from error
-    missing = sorted(clip_id for clip_id in clip_ids if not _has_sound(folder, clip_id))
+    missing = sorted(set(clip_ids) - _with_sound(folder))
     return Extraction(len(clip_ids) - len(missing), tuple(missing), n_new, tuple(refused))
 
 
@@ -144,10 +144,11 @@ def _write(
     watcher: Watcher,
 ) -> int:
     """Write the members that are not there yet and return how many that were."""
+    there = _with_sound(folder)
     new = {
         clip_id: member
         for clip_id, member in members.items()
-        if not _is_there(folder, clip_id, member)
+        if clip_id not in there or _is_another(folder / f"{clip_id}{CLIP_SUFFIX}", member)
     }
     needed = sum(member.file_size for member in new.values())
     require_space(folder, needed, f"the clips in {archive.filename}")
@@ -181,15 +182,16 @@ def _write_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) ->
         temporary.unlink(missing_ok=True)
 
 
-def _is_there(folder: Path, clip_id: str, member: zipfile.ZipInfo) -> bool:
-    path = folder / f"{clip_id}{CLIP_SUFFIX}"
+def _is_another(path: Path, member: zipfile.ZipInfo) -> bool:
+    """Whether a file is there that is not `member`; a clip's sound may be under another name."""
     if not path.is_file():
-        return _has_sound(folder, clip_id)
-    return path.stat().st_size == member.file_size and _crc32(path) == member.CRC
+        return False
+    return path.stat().st_size != member.file_size or _crc32(path) != member.CRC
 
 
-def _has_sound(folder: Path, clip_id: str) -> bool:
-    return any(path.is_file() for path in sound_files_of(folder, clip_id))
+def _with_sound(folder: Path) -> set[str]:
+    files = sound_files(folder)
+    return {clip_id for clip_id in files if any(path.is_file() for path in files[clip_id])}
 
 
 def _crc32(path: Path) -> int:
