@@ -122,14 +122,11 @@ def auroc(scores: Sequence[float], labels: Sequence[bool]) -> float | None:
     """Return the share of (sarcastic, sincere) pairs in which the sarcastic clip scores higher, a
     tie counting half: the Mann-Whitney form of the area under the ROC curve. None where one label
     is missing."""
-    values, is_positive = np.array(scores, float), np.array(labels, bool)
-    negatives = np.sort(values[~is_positive])
-    positives = values[is_positive]
-    if not len(positives) or not len(negatives):
+    if len(set(labels)) < 2:
         return None
-    below = np.searchsorted(negatives, positives, side="left")
-    not_above = np.searchsorted(negatives, positives, side="right")
-    return float((below + not_above).sum() / (2 * len(positives) * len(negatives)))
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labels, scores))
 
 
 def _share(scenarios: Scenarios, train: Sequence[str]) -> float:
@@ -141,8 +138,8 @@ def _fit(
 ) -> Callable[[np.ndarray[Any, Any]], list[float]]:
     """Fit a logistic regression on `rows` [clips, numbers]; return P(sarcastic) of other rows."""
     from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
 
-    mean, spread = rows.mean(axis=0), rows.std(axis=0)
-    spread[spread == 0] = 1.0  # a constant tells nothing, and becomes 0
-    model = LogisticRegression().fit((rows - mean) / spread, labels)
-    return lambda others: [float(p) for p in model.predict_proba((others - mean) / spread)[:, 1]]
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, labels)
+    return lambda others: [float(p) for p in model.predict_proba(others)[:, 1]]
