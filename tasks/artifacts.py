@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from subtext.summary import (
 
 _LOGGED = ("reward", "accuracy", "loss")
 _LOG_LINES_A_STAGE = 20
+_ESCAPED_BAR = r"\|"
 _SECONDS_BETWEEN_UPDATES = 2.0
 
 
@@ -112,11 +113,18 @@ def show_places(run: RunDir) -> None:
     """Publish where the run directory, MLflow run, registered version and Hub files are."""
 
     def make() -> None:
-        lines = ["| what | where |", "|---|---|"]
-        lines += [f"| {what} | {where} |" for what, where in place_rows(run)]
-        create_markdown_artifact("\n".join(lines), "places", f"Where {run.run_id} is")
+        table = markdown_table(("what", "where"), place_rows(run))
+        create_markdown_artifact(table, "places", f"Where {run.run_id} is")
 
     quietly(make)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown; "|" inside a cell, which would end it, is escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', _ESCAPED_BAR) for cell in line)} |" for line in lines
+    )
 
 
 def quietly(make: Callable[[], Any]) -> None:

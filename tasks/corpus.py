@@ -14,7 +14,7 @@ from prefect.logging import get_run_logger
 from subtext.data.folder import AUDIO_FOLDER, data_root, resolve_data_root
 from subtext.data.measure.corpus import MeasureError, measure_corpus
 from subtext.errors import DataError, Problem
-from tasks.artifacts import quietly
+from tasks.artifacts import markdown_table, quietly
 from tasks.retry import can_retry
 from tasks.watching import watched
 
@@ -89,8 +89,7 @@ def validate(root: str, allow_missing: bool) -> str:
     from subtext.data.validate_table import report_rows
 
     report = validation.validate(root)
-    lines = ["| what | found |", "|---|---|"]
-    lines += [f"| {name} | {_cell(text)} |" for name, text in report_rows(report)]
+    lines = [markdown_table(("what", "found"), report_rows(report))]
     lines += ["", *(f"- Note: {note}" for note in report.notes)]
     lines += [f"- **Problem**: {problem}" for problem in report.problems]
     text = "\n".join(lines)
@@ -103,11 +102,6 @@ def validate(root: str, allow_missing: bool) -> str:
     if problems:
         raise DataError(f"Corpus {report.root} refused", problems)
     return report.root
-
-
-def _cell(text: str) -> str:
-    """Text inside a Markdown table, which "|" would end."""
-    return text.replace("|", r"\|")
 
 
 def _pivot_rows(counts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
