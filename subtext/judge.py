@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeGuard
 
 from subtext.answer import parse_final, reasoning_text
 from subtext.config import ModelConfig, PromptConfig
+from subtext.data.json_files import is_unicode
 from subtext.data.masking import Cast
 from subtext.errors import DataError, MachineError, Problem
 from subtext.evaluation.generate import generate_answers
@@ -25,8 +25,6 @@ from subtext.prosody.reference import Reference
 from subtext.prosody.schema import record_problems
 
 logger = logging.getLogger(__name__)
-
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -150,9 +148,7 @@ def _prosody_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _is_text(value: Any) -> TypeGuard[str]:
-    """Whether `value` is a str of characters: half a surrogate pair is none, and no tokenizer
-    takes it."""
-    return isinstance(value, str) and not _HALF_PAIR.search(value)
+    return isinstance(value, str) and is_unicode(value)
 
 
 def _is_list_of_text(value: Any) -> bool:

@@ -77,7 +77,7 @@ def _text_problems(root: Any, locate: Locate) -> Iterator[Problem]:
                 where, field = locate((*path, key))
                 yield Problem(where, field, key, "is a duplicate key", "Keep one of the two.")
             for key, item in value.items():
-                if not _is_unicode(key):
+                if not is_unicode(key):
                     where, field = locate(path)
                     yield Problem(where, field, key, "is a key that is not Unicode", "Rename it.")
                 else:
@@ -87,7 +87,7 @@ def _text_problems(root: Any, locate: Locate) -> Iterator[Problem]:
         elif isinstance(value, float) and not math.isfinite(value):
             where, field = locate(path)
             yield Problem(where, field, value, "is not a finite number", "Write null.")
-        elif isinstance(value, str) and not _is_unicode(value):
+        elif isinstance(value, str) and not is_unicode(value):
             where, field = locate(path)
             yield Problem(where, field, value, "holds half of a surrogate pair", "Repair the text.")
 
@@ -97,7 +97,8 @@ def shown_key(key: str) -> str:
     return key if key.isprintable() else ascii(key)
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether `text` has no half of a surrogate pair, which UTF-8 and tokenizers refuse."""
     try:
         text.encode()
     except UnicodeEncodeError:

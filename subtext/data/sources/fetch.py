@@ -95,10 +95,7 @@ def read_corpus(sources: Path | None = None) -> Corpus:
     except ValidationError as error:
         raise DataError("Sources refused", list(problems_of(path.name, error, remedy))) from None
     except (OSError, ValueError) as error:
-        problem = Problem(
-            path.name, "file", str(path), f"can't be read: {reason_of(error)}", remedy
-        )
-        raise DataError("Sources refused", [problem]) from error
+        raise DataError("Sources refused", [_unreadable(path, error, remedy)]) from error
 
 
 def summary(fetched: Fetched) -> str:
@@ -214,10 +211,7 @@ def _locked(root: Path, clips: HubArchive, patience: Patience) -> Locked:
     except ValidationError as error:
         raise DataError("Lock file refused", list(problems_of(path.name, error, remedy))) from None
     except (OSError, ValueError) as error:
-        problem = Problem(
-            path.name, "file", str(path), f"can't be read: {reason_of(error)}", remedy
-        )
-        raise DataError("Lock file refused", [problem]) from error
+        raise DataError("Lock file refused", [_unreadable(path, error, remedy)]) from error
     if (locked.repo, locked.file) != (clips.repo, clips.file):
         problem = Problem(
             path.name, "clips", f"{locked.repo}/{locked.file}",
@@ -225,3 +219,7 @@ def _locked(root: Path, clips: HubArchive, patience: Patience) -> Locked:
         )  # fmt: skip
         raise DataError("Lock file refused", [problem])
     return locked
+
+
+def _unreadable(path: Path, error: OSError | ValueError, remedy: str) -> Problem:
+    return Problem(path.name, "file", str(path), f"can't be read: {reason_of(error)}", remedy)
