@@ -128,11 +128,21 @@ def make_split(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     split = divided(scenarios, config)
     check_labels("training", split["train"], scenarios, config.data.split)
     check_labels("held-out", split["held_out"], scenarios, config.data.split)
+    logger.info(
+        "split %s of %d clips (require_prosody=%s): %d train (%d Pivot), %d held out (%d Pivot)",
+        config.data.split, len(scenarios), config.data.require_prosody,
+        len(split["train"]), _n_pivot(split["train"], scenarios),
+        len(split["held_out"]), _n_pivot(split["held_out"], scenarios),
+    )  # fmt: skip
     return {
         **split,
         "corpus": corpus_name(config.data.root),
         "data_digest": data_digest(scenarios),
     }
+
+
+def _n_pivot(ids: list[str], scenarios: Scenarios) -> int:
+    return sum(1 for clip_id in ids if scenarios[clip_id].get("is_pivot"))
 
 
 def _refuse_other_run(run: RunDir, content: dict[str, Any], split: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ comparable; that split separates scenes and knows nothing of speakers.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -30,8 +29,6 @@ from subtext.data.folds import read_folds
 from subtext.data.group_split import Scenarios, Sides, hold_out, refusal
 from subtext.data.scenes import scene_of
 from subtext.errors import ConfigError, DataError, Problem
-
-logger = logging.getLogger(__name__)
 
 
 def split_clip_ids(scenarios: Scenarios, eval_ratio: float = 0.2, seed: int = 42) -> Sides:
@@ -64,12 +61,7 @@ def divide(scenarios: Scenarios, data: DataConfig, root: Path) -> Sides:
     `root` is the corpus's folder, where the official folds lie. Raises DataError where these clips
     can't be divided that way; each message says why and what else to choose.
     """
-    train, held_out = _KINDS[data.split](scenarios, data, root)
-    logger.info(
-        "split %s: %d train (%d Pivot), %d held out (%d Pivot)", data.split,
-        len(train), _n_pivot(train, scenarios), len(held_out), _n_pivot(held_out, scenarios),
-    )  # fmt: skip
-    return train, held_out
+    return _KINDS[data.split](scenarios, data, root)
 
 
 def select_clips(ids: set[str], scenarios: Scenarios, require_prosody: bool) -> list[str]:
@@ -88,9 +80,6 @@ def select_clips(ids: set[str], scenarios: Scenarios, require_prosody: bool) -> 
             "data.require_prosody=false.",
         )  # fmt: skip
         raise DataError("Split refused", [problem])
-    logger.info(
-        "%d of %d clips selected (require_prosody=%s)", len(selected), len(ids), require_prosody
-    )
     return selected
 
 
@@ -161,7 +150,3 @@ _KINDS: dict[str, Callable[[Scenarios, DataConfig, Path], Sides]] = {
     "show": _by_show,
     "official": _official,
 }
-
-
-def _n_pivot(ids: set[str], scenarios: Scenarios) -> int:
-    return sum(1 for clip_id in ids if scenarios[clip_id].get("is_pivot"))
