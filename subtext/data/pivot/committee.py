@@ -128,7 +128,7 @@ def make_committee(scenarios: Scenarios, ids: list[str]) -> tuple[dict[str, Memb
         "characters": (counts(whole, analyzer="char_wb", ngram_range=(2, 4)), logistic),
         "bayes": (counts(lines, binary=True), ComplementNB),
     }
-    # Twins share all their words; a line that holds their whole text joins them, however short.
+    # Clips that differ in masked names alone are twins too: a line of their masked text joins them.
     joined = {}
     for clip_id, text in zip(ids, whole, strict=True):
         clip = scenarios[clip_id]
