@@ -15,6 +15,7 @@ import json
 import math
 import re
 
+from subtext import strict_json
 from subtext.errors import DataError, Problem
 
 THINK_OPEN = "<think>"
@@ -55,6 +56,24 @@ def parse_final(text: str) -> tuple[str | None, float, bool]:
     except (ValueError, RecursionError, OverflowError):
         return _MALFORMED
     return (label, confidence, True) if label in LABELS else _MALFORMED
+
+
+def is_strict(text: str) -> bool:
+    """Return whether `text` is an answer to the letter, as `format_answer` writes one.
+
+    One think block, then one final block, only white space around them, each tag once. The final
+    block holds a JSON object with the keys label and confidence, each once, and no other: a label
+    of `LABELS` as it is written there, and a number from 0 to 1. Whatever is strict is well-formed
+    to `parse_final`, with the same label and confidence.
+    """
+    if any(text.count(tag) != 1 for tag in _TAGS):
+        return False
+    before, _, rest = text.partition(THINK_OPEN)
+    _, _, rest = rest.partition(THINK_CLOSE)
+    between, _, rest = rest.partition(FINAL_OPEN)
+    # Tags in another order leave `rest` empty before its turn, which is no JSON.
+    payload, _, after = rest.partition(FINAL_CLOSE)
+    return not (before + between + after).strip() and _is_strict_payload(payload)
 
 
 def final_payload(text: str) -> str | None:
@@ -107,6 +126,20 @@ def format_answer(reasoning: str, label: str, confidence: float) -> str:
         raise DataError("Answer refused", problems)
     final = json.dumps({"label": label, "confidence": float(confidence)}, separators=(",", ":"))
     return f"{THINK_OPEN}{reasoning.strip()}{THINK_CLOSE}\n{FINAL_OPEN}{final}{FINAL_CLOSE}"
+
+
+def _is_strict_payload(payload: str) -> bool:
+    try:
+        stated = strict_json.loads(payload)
+    except ValueError:
+        return False
+    return (
+        isinstance(stated, dict)
+        and stated.keys() == {"label", "confidence"}
+        and stated["label"] in LABELS
+        and type(stated["confidence"]) in (int, float)  # True is an int to isinstance
+        and 0 <= stated["confidence"] <= 1
+    )
 
 
 def _payload_start(text: str) -> int | None:

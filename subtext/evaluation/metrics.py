@@ -1,133 +1,153 @@
-"""Records of judged clips, and the figures made of them.
+"""The figures of a pass: one policy's records of the clips it judged.
 
-Answers are scored by the reward's own function, so that training and evaluation cannot drift.
-Every rate is over the clips judged: a malformed answer counts as wrong, with confidence 0.5.
+Every rate is over the clips judged. A malformed answer is wrong, with p = 0.5, and for precision,
+recall and F1 a prediction of neither label. Intervals are 95 %, `[low, high]`: Wilson's for
+proportions, else a bootstrap over scenes: None where all clips are of one scene, and a point where
+all score alike, however few they are.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from subtext.answer import SARCASTIC, SINCERE
+import numpy as np
+
+from subtext.answer import LABELS, SARCASTIC
 from subtext.errors import EvaluationError, Problem
-from subtext.rewards import reward_decomposition
+from subtext.evaluation.confidence import confidence_figures
+from subtext.evaluation.statistics import Floats, Resamples, wilson_interval
 
-COMPLETION_CHARACTERS = 1500
-"""How much of a completion a record keeps. It is scored whole."""
+Records = Sequence[Mapping[str, Any]]
 
-Z_95 = 1.959963984540054
-"""The standard normal's 0.975 quantile: a two-sided 95 % interval."""
-
-
-def score_completion(
-    clip_id: str, clip: Mapping[str, Any], completion_text: str, ended: bool, n_tokens: int
-) -> dict[str, Any]:
-    """Return the record of one judged clip, plain JSON values only.
-
-    `completion_text` is the decoded completion, `ended` whether the model ended it itself
-    (rather than at the token limit), `n_tokens` its length in tokens. `reward_parts` holds the
-    unweighted parts of `reward_total`.
-    """
-    gold = SARCASTIC if clip["sarcasm"] else SINCERE
-    score = reward_decomposition(completion_text, gold)
-    return {
-        "clip_id": clip_id,
-        "gold": gold,
-        "is_pivot": bool(clip.get("is_pivot")),
-        "has_prosody": bool(clip.get("prosody")),
-        "predicted": score["_predicted"],
-        "confidence": score["_confidence"],
-        "correct": score["_correct"],
-        "well_formed": score["_well_formed"],
-        "reward_total": score["_total"],
-        "reward_parts": {key: part for key, part in score.items() if not key.startswith("_")},
-        "ended": ended,
-        "n_tokens": n_tokens,
-        "completion_text": completion_text[:COMPLETION_CHARACTERS],
-    }
+MALFORMED = "malformed"
+"""What a malformed answer counts as in `confusion`."""
 
 
-def summarise(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summarise(records: Records, scenes: Mapping[str, str]) -> dict[str, Any]:
     """Return the figures of `records` (from `score_completion`), all finite, and the records.
 
-    The seed's keys are `n_eval_clips, mean_reward, well_formed_rate, accuracy, pivot_in_eval,
-    pivot_correct, results`. Beside them stand the counts behind the rates, 95 % Wilson
-    intervals `[low, high]`, and `majority_accuracy`: what the commoner gold label alone scores
-    on these clips. Raises EvaluationError when there is no record or a clip is there twice.
+    `scenes` gives each clip's scene. The seed's keys are `n_eval_clips, mean_reward,
+    well_formed_rate, accuracy, pivot_in_eval, pivot_correct, results`. Beside them:
+
+    - the counts behind the rates (`n_correct`, `n_well_formed`, `n_strict`, `n_ended`,
+      `n_with_prosody`), `strict_rate`, and `majority_accuracy`: what the commoner gold label alone
+      scores on these clips
+    - `precision`, `recall` and `f1`, `_weighted` by how common the gold labels are and `_macro`
+      (scikit-learn's; a label neither there nor predicted scores 0)
+    - `confusion`: gold label -> predicted label or "malformed" -> clips
+    - `reward_parts`: the means of the reward's unweighted parts
+    - what `confidence_figures` gives
+
+    `accuracy`, `well_formed_rate`, `strict_rate`, `mean_reward` and both F1 have an `…_interval`.
+    The order of `records` changes no figure. Raises EvaluationError when there is no record, a clip
+    is there twice, or one has no scene.
     """
-    _check(records)
-    n_clips = len(records)
-    n_correct = _count(records, "correct")
-    n_well_formed = _count(records, "well_formed")
-    n_sarcastic = sum(record["gold"] == SARCASTIC for record in records)
-    pivots = [record for record in records if record["is_pivot"]]
+    _check(records, scenes)
+    ordered = sorted(records, key=lambda record: str(record["clip_id"]))
+    resamples = Resamples.of([scenes[record["clip_id"]] for record in ordered])
+    pivots = [record for record in ordered if record["is_pivot"]]
+    n_sarcastic = sum(record["gold"] == SARCASTIC for record in ordered)
     return {
-        "n_eval_clips": n_clips,
-        "n_with_prosody": _count(records, "has_prosody"),
-        "n_correct": n_correct,
-        "n_well_formed": n_well_formed,
-        "n_ended": _count(records, "ended"),
-        "accuracy": n_correct / n_clips,
-        "accuracy_interval": list(wilson_interval(n_correct, n_clips)),
-        "majority_accuracy": max(n_sarcastic, n_clips - n_sarcastic) / n_clips,
-        "well_formed_rate": n_well_formed / n_clips,
-        "well_formed_interval": list(wilson_interval(n_well_formed, n_clips)),
-        "mean_reward": _mean(records, "reward_total"),
-        "mean_confidence": _mean(records, "confidence"),
-        "mean_tokens": _mean(records, "n_tokens"),
+        "n_eval_clips": len(ordered),
+        "n_with_prosody": _count(ordered, "has_prosody"),
+        "n_ended": _count(ordered, "ended"),
+        **_proportion(ordered, "correct", "accuracy", "accuracy_interval"),
+        **_proportion(ordered, "well_formed", "well_formed_rate", "well_formed_interval"),
+        **_proportion(ordered, "strict", "strict_rate", "strict_interval"),
+        "majority_accuracy": max(n_sarcastic, len(ordered) - n_sarcastic) / len(ordered),
+        "mean_reward": float(_column(ordered, "reward_total").mean()),
+        "mean_reward_interval": resamples.interval(
+            resamples.mean(_column(ordered, "reward_total"))
+        ),
+        "reward_parts": _mean_parts(ordered),
+        "mean_confidence": float(_column(ordered, "confidence").mean()),
+        "mean_tokens": float(_column(ordered, "n_tokens").mean()),
         "pivot_in_eval": len(pivots),
         "pivot_correct": _count(pivots, "correct"),
+        **_classification(ordered, resamples),
+        **confidence_figures(ordered, resamples),
         "results": [dict(record) for record in records],
     }
 
 
-def wilson_interval(successes: int, n: int, z: float = Z_95) -> tuple[float, float]:
-    """Return the score interval (low, high) of a proportion, 0 <= low <= successes/n <= high <= 1.
-
-    With p = successes / n: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n).
-    Source: E. B. Wilson (1927), Probable inference, the law of succession, and statistical
-    inference, JASA 22(158), 209-212. It assumes independent clips, which clips of one scene
-    are not quite. Raises EvaluationError unless 0 <= successes <= n and n >= 1.
-    """
-    if n < 1 or not 0 <= successes <= n:
-        problem = Problem(
-            "interval", "successes, n", (successes, n), "is no proportion",
-            "Give counts with 0 <= successes <= n and n >= 1.",
-        )  # fmt: skip
-        raise EvaluationError(str(problem))
-    p = successes / n
-    centre = p + z * z / (2 * n)
-    half_width = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    # At p = 0 and 1 the exact bound is p itself; rounding must not move it past p.
-    low = min(p, max(0.0, (centre - half_width) / scale))
-    high = max(p, min(1.0, (centre + half_width) / scale))
-    return low, high
-
-
-def _check(records: Sequence[Mapping[str, Any]]) -> None:
+def _check(records: Records, scenes: Mapping[str, str]) -> None:
     ids = [record["clip_id"] for record in records]
     if not ids:
-        problem = Problem(
-            "held-out evaluation", "records", [], "no clip was judged, so there is no result",
+        raise _refused(
+            "records", [], "no clip was judged, so there is no result",
             "Raise evaluation.n_eval_clips or data.eval_ratio, or see why generation stopped.",
         )  # fmt: skip
-        raise EvaluationError(str(problem))
-    twice = sorted(clip_id for clip_id, count in Counter(ids).items() if count > 1)
-    if twice:
-        problem = Problem(
-            "held-out evaluation", "clip_id", twice, "judged more than once in one pass",
+    if twice := sorted(clip_id for clip_id, count in Counter(ids).items() if count > 1):
+        raise _refused(
+            "clip_id", twice, "judged more than once in one pass",
             "Keep one record a clip; an old pass's records may lie in the same file.",
         )  # fmt: skip
-        raise EvaluationError(str(problem))
+    if without := sorted(set(ids) - set(scenes)):
+        raise _refused(
+            "clip_id", without, "clips without a scene",
+            "Give the scenes of the scenarios that were judged.",
+        )  # fmt: skip
 
 
-def _count(records: Sequence[Mapping[str, Any]], field: str) -> int:
+def _classification(records: Records, resamples: Resamples) -> dict[str, Any]:
+    from sklearn.metrics import precision_recall_fscore_support
+
+    gold = [record["gold"] for record in records]
+    predicted = [record["predicted"] or MALFORMED for record in records]
+    resampled_f1 = f1_samples(gold, predicted, resamples)
+    figures: dict[str, Any] = {}
+    for average in ("weighted", "macro"):
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            gold, predicted, labels=LABELS, average=average, zero_division=0.0
+        )
+        figures[f"precision_{average}"] = float(precision)
+        figures[f"recall_{average}"] = float(recall)
+        figures[f"f1_{average}"] = float(f1)
+        figures[f"f1_{average}_interval"] = resamples.interval(resampled_f1[average])
+    pairs = Counter(zip(gold, predicted, strict=True))
+    figures["confusion"] = {
+        label: {answer: pairs[label, answer] for answer in (*LABELS, MALFORMED)} for label in LABELS
+    }
+    return figures
+
+
+def f1_samples(
+    gold: Sequence[str], predicted: Sequence[str], resamples: Resamples
+) -> dict[str, Floats]:
+    """Return both averages of F1 in each resample: 2 hits / (gold + predicted), 0 for 0 / 0."""
+    is_gold = np.array(gold)[:, None] == LABELS
+    is_predicted = np.array(predicted)[:, None] == LABELS
+    n_gold, n_predicted = resamples.sums(is_gold), resamples.sums(is_predicted)
+    f1 = 2 * resamples.sums(is_gold & is_predicted) / np.maximum(n_gold + n_predicted, 1)
+    n_clips = n_gold.sum(axis=1)
+    return {"weighted": (n_gold * f1).sum(axis=1) / n_clips, "macro": f1.mean(axis=1)}
+
+
+def _proportion(records: Records, field: str, rate: str, bounds: str) -> dict[str, Any]:
+    n_hits = _count(records, field)
+    return {
+        f"n_{field}": n_hits,
+        rate: n_hits / len(records),
+        bounds: list(wilson_interval(n_hits, len(records))),
+    }
+
+
+def _mean_parts(records: Records) -> dict[str, float]:
+    return {
+        part: float(np.mean([record["reward_parts"][part] for record in records]))
+        for part in records[0]["reward_parts"]
+    }
+
+
+def _count(records: Records, field: str) -> int:
     return sum(bool(record[field]) for record in records)
 
 
-def _mean(records: Sequence[Mapping[str, Any]], field: str) -> float:
-    return float(sum(record[field] for record in records) / len(records))
+def _column(records: Records, field: str) -> Floats:
+    return np.array([record[field] for record in records], float)
+
+
+def _refused(field: str, value: object, problem: str, remedy: str) -> EvaluationError:
+    return EvaluationError(str(Problem("held-out evaluation", field, value, problem, remedy)))

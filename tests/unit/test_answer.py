@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subtext.answer import LABELS, final_payload, format_answer, parse_final, reasoning_text
+from subtext.answer import (
+    LABELS,
+    final_payload,
+    format_answer,
+    is_strict,
+    parse_final,
+    reasoning_text,
+)
 from subtext.errors import DataError
 
 MALFORMED = (None, 0.5, False)
@@ -207,6 +214,7 @@ def test_ten_megabytes_of_hostile_text_are_read_in_linear_time(
     text = head + unit * count + tail
     assert parse_final(text) == MALFORMED
     assert reasoning_text(text) is None
+    assert not is_strict(text)
 
 
 def test_a_long_answer_is_read_whole() -> None:
@@ -251,3 +259,107 @@ def test_format_answer_refuses_what_would_not_be_read_back(
     with pytest.raises(DataError) as caught:
         format_answer(reasoning, label, confidence)
     assert [problem.field for problem in caught.value.problems] == [field]
+
+
+THINK = "<think>flat delivery</think>"
+SINCERE_AT_08 = final('{"label":"sincere","confidence":0.8}')
+STRICT = THINK + "\n" + SINCERE_AT_08
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(STRICT, id="canonical"),
+        pytest.param(f" \n{THINK}\u00a0{SINCERE_AT_08}\n\n", id="white-space-around-the-blocks"),
+        pytest.param(THINK + SINCERE_AT_08, id="nothing-between-the-blocks"),
+        pytest.param("<think></think>" + SINCERE_AT_08, id="empty-reasoning"),
+        pytest.param("<think>a < b, {0.9}</think>" + SINCERE_AT_08, id="free-reasoning"),
+        pytest.param(
+            THINK + final(' {\n"confidence": 1, "label": "sarcastic"} '), id="keys-in-any-order"
+        ),
+        pytest.param(THINK + stating("0"), id="confidence-0"),
+        pytest.param(THINK + stating("1e-3"), id="confidence-with-an-exponent"),
+        pytest.param(
+            THINK + final('{"label":"s\\u0069ncere","confidence":1}'), id="escaped-letter"
+        ),
+    ],
+)
+def test_strict(text: str) -> None:
+    assert is_strict(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param(SINCERE_AT_08, id="no-think-block"),
+        pytest.param(THINK, id="no-final-block"),
+        pytest.param(SINCERE_AT_08 + THINK, id="blocks-in-the-wrong-order"),
+        pytest.param(THINK + STRICT, id="two-think-blocks"),
+        pytest.param(STRICT + SINCERE_AT_08, id="two-final-blocks"),
+        pytest.param(STRICT + " So it is.", id="text-after"),
+        pytest.param("Well. " + STRICT, id="text-before"),
+        pytest.param(THINK + " So " + SINCERE_AT_08, id="text-between"),
+        pytest.param(f"<think>flat{SINCERE_AT_08}</think>", id="final-inside-think"),
+        pytest.param("<final>" + THINK + "{}</final>", id="think-inside-final"),
+        pytest.param("</think>flat<think>" + SINCERE_AT_08, id="think-closed-before-it-opens"),
+        pytest.param(STRICT + "<think>", id="a-tag-too-many"),
+        pytest.param(STRICT.removesuffix("</final>"), id="never-closed"),
+        pytest.param(STRICT.replace("think", "THINK"), id="tags-keep-their-case"),
+        pytest.param(THINK + final(""), id="empty-final"),
+        pytest.param(THINK + final('["sincere"]'), id="not-an-object"),
+        pytest.param(THINK + final('{"label":"sincere","confidence":0.8} so'), id="after-the-json"),
+        pytest.param(THINK + final("{'label':'sincere','confidence':0.8}"), id="broken-json"),
+        pytest.param(THINK + final('{"label":"sincere"}'), id="no-confidence"),
+        pytest.param(THINK + final('{"confidence":0.8}'), id="no-label"),
+        pytest.param(
+            THINK + final('{"label":"sincere","confidence":0.8,"why":1}'), id="a-third-key"
+        ),
+        pytest.param(
+            THINK + final('{"label":"sincere","label":"sincere","confidence":1}'), id="key-twice"
+        ),
+        pytest.param(THINK + final('{"label":"Sincere","confidence":1}'), id="label-in-other-case"),
+        pytest.param(THINK + final('{"label":" sincere","confidence":1}'), id="space-in-the-label"),
+        pytest.param(THINK + final('{"label":["sincere"],"confidence":1}'), id="label-is-a-list"),
+        pytest.param(THINK + stating('"0.8"'), id="confidence-in-quotes"),
+        pytest.param(THINK + stating("80%"), id="confidence-in-percent"),
+        pytest.param(THINK + stating("true"), id="confidence-true"),
+        pytest.param(THINK + stating("null"), id="confidence-null"),
+        pytest.param(THINK + stating("1.01"), id="confidence-above-1"),
+        pytest.param(THINK + stating("-0.1"), id="confidence-below-0"),
+        pytest.param(THINK + stating("NaN"), id="confidence-nan"),
+        pytest.param(THINK + stating("1e999"), id="confidence-overflows"),
+        pytest.param(THINK + stating("9" * 5000), id="integer-with-too-many-digits"),
+        pytest.param(THINK + stating("[" * 100_000), id="deep-list"),
+    ],
+)
+def test_not_strict(text: str) -> None:
+    assert not is_strict(text)
+
+
+@given(
+    st.text(max_size=40).filter(lambda text: "<" not in text),
+    st.sampled_from(LABELS),
+    st.floats(0.0, 1.0),
+    st.text(min_size=1, max_size=10).filter(lambda text: text.strip()),
+)
+def test_what_format_answer_writes_is_strict_until_something_is_added(
+    reasoning: str, label: str, confidence: float, more: str
+) -> None:
+    text = format_answer(reasoning, label, confidence)
+    assert is_strict(text)
+    assert not is_strict(text + more)
+    assert not is_strict(more + text)
+
+
+near_answers = st.lists(
+    st.sampled_from([*FRAGMENTS, THINK, SINCERE_AT_08, "<think>", "</final>\n"]), max_size=6
+).map("".join)
+
+
+@given(near_answers)
+@settings(max_examples=500, deadline=None)
+def test_what_is_strict_is_well_formed(text: str) -> None:
+    if is_strict(text):
+        assert parse_final(text) == ("sincere", 0.8, True)
+        assert reasoning_text(text) is not None
