@@ -30,6 +30,15 @@ def _repo_id(name: str) -> str:
 
 RepoId = Annotated[str, AfterValidator(_repo_id)]
 
+Ablation = Literal[
+    "no_prosody", "prosody_only", "shuffled", "shuffled_within_label", "shuffled_within_speaker",
+    "mirrored_contour", "masked_speaker",
+]  # fmt: skip
+BaselineName = Literal[
+    "train majority", "speaker", "show", "line length", "TF-IDF line", "TF-IDF line + context",
+    "prosody", "TF-IDF line + context + prosody",
+]  # fmt: skip
+
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
 # A packaged base is one model and has one name; the card and the adapter are published under it.
@@ -212,7 +221,7 @@ class RewardConfig(_Section):
 class EvaluationConfig(_Section):
     """Judging clips that training never saw."""
 
-    n_eval_clips: int = Field(80, ge=1, description="Held-out clips judged at most.")
+    n_eval_clips: int = Field(80, ge=0, description="Held-out clips judged at most; 0: all.")
     clip_order: Literal["seed", "stratified"] = Field(
         "stratified",
         description="seed: the first ids in sorted order; stratified: classes and shows in "
@@ -222,6 +231,45 @@ class EvaluationConfig(_Section):
     max_new_tokens: int = Field(
         0, ge=0, description="Longest answer, in tokens; 0: grpo.max_completion_length."
     )
+    ablations: tuple[Ablation, ...] = Field(
+        ("no_prosody", "shuffled_within_speaker"),
+        description="Altered prompts that the trained policy judges too, as a list; []: none.",
+    )
+    n_train_clips: int = Field(
+        40, ge=0, description="Training clips judged beside the held-out ones; 0: none."
+    )
+    judge_checkpoints: bool = Field(
+        False, description="Judge the held-out clips with every checkpoint: the learning curve."
+    )
+
+
+class GateConfig(_Section):
+    """What a version must show before the alias `champion` moves to it."""
+
+    margin: float = Field(
+        0.02, ge=0, lt=1,
+        description="Least gain in accuracy over base and champion (0..1), besides an interval "
+        "above zero.",
+    )  # fmt: skip
+    baselines: tuple[BaselineName, ...] = Field(
+        ("train majority", "speaker", "TF-IDF line + context"),
+        description="Predictors that the policy must beat, as a list; []: none.",
+    )
+    min_well_formed: float = Field(
+        0.95, ge=0, le=1, description="Least share of strictly well-formed answers (0..1)."
+    )
+    max_without_signal: float = Field(
+        0.9, ge=0, le=1,
+        description="Largest share of groups of equal reward over the last steps; 1: off.",
+    )  # fmt: skip
+    max_clipped: float = Field(
+        0.2, ge=0, le=1,
+        description="Largest share of completions cut at the limit over the last steps; 1: off.",
+    )  # fmt: skip
+    min_length_ratio: float = Field(
+        0.25, ge=0, le=1,
+        description="Least mean length over the last steps, as a share of the first ones'; 0: off.",
+    )  # fmt: skip
 
 
 class TrackingConfig(_Section):
@@ -265,6 +313,7 @@ class RunConfig(_Section):
     training: TrainingConfig = TrainingConfig()
     reward: RewardConfig = RewardConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    gate: GateConfig = GateConfig()
     tracking: TrackingConfig = TrackingConfig()
     publish: PublishConfig = PublishConfig()
 

@@ -77,13 +77,44 @@ class RunDir:
         return self.path / "judgements"
 
     @property
+    def answers(self) -> Path:
+        """Every answer given so far in this folder of runs, which its runs share."""
+        return self.path.parent / ".answers.sqlite"
+
+    @property
     def held_out_eval(self) -> Path:
+        """Every record of every pass, the trained policy's at the top as in the seed."""
         return self.path / "held_out_eval.json"
 
     @property
+    def judged_model(self) -> Path:
+        """Which model was judged, in a run that trained none."""
+        return self.path / "judged_model.json"
+
+    @property
+    def champion(self) -> Path:
+        """Which registered champion judged the same clips, and which of them it was trained on."""
+        return self.path / "champion.json"
+
+    @property
     def metrics(self) -> Path:
-        """Headline figures of every pass, and of training."""
+        """The evaluation: figures, comparisons, warnings. Report, card and gate read nothing else
+        for a number."""
         return self.path / "metrics.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def plots(self) -> Path:
+        """The report's plots, one SVG each."""
+        return self.path / "plots"
+
+    @property
+    def gate(self) -> Path:
+        """Whether the version became the champion, and why."""
+        return self.path / "gate.json"
 
     @property
     def model_card(self) -> Path:

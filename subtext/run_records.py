@@ -6,9 +6,10 @@ The files are our own, but they are copied, edited and cut short by full disks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     RootModel,
@@ -20,18 +21,108 @@ from pydantic import (
 from subtext.errors import DataError, Problem, reason_of
 from subtext.validation import problems_of
 
+_Interval = tuple[float, float]
+
+
+def _with_trained(passes: dict[str, Any]) -> dict[str, Any]:
+    if "trained" not in passes:
+        raise ValueError("lacks the trained policy")
+    return passes
+
 
 class _Figures(BaseModel):
     accuracy: float
-    accuracy_interval: tuple[float, float]
+    accuracy_interval: _Interval
+    f1_weighted: float
+    majority_accuracy: float
     well_formed_rate: float
+    strict_rate: float
     mean_reward: float
     n_eval_clips: int
     n_with_prosody: int
 
 
-class _Metrics(BaseModel):
-    passes: dict[str, _Figures]
+class _Baseline(BaseModel):
+    accuracy: float
+    accuracy_interval: _Interval
+
+
+class _Compared(BaseModel):
+    n: int
+    accuracy: float
+    difference: float
+    interval: _Interval
+    p_holm: float
+    verdict: Literal["better", "worse", "not distinguishable"]
+
+
+class _Comparison(_Compared):
+    name: str
+    kind: Literal["policy", "baseline"]
+    accuracy_against: float
+
+
+class _AblationRow(_Compared):
+    label: str
+    flip_rate: float
+    strict_rate: float
+    n_prompts_changed: int
+
+
+class _Doubt(BaseModel):
+    name: str
+    message: str
+
+
+class _JudgedModel(BaseModel):
+    model: str
+    n_judged: int
+    n_trained_on: int
+
+
+class _Champion(BaseModel):
+    version: int
+    uri: str
+    n_shared: int
+    n_trained_on: int
+    reason: str | None
+
+
+class _Evaluation(BaseModel):
+    schema_: Literal["subtext.evaluation/1"] = Field(alias="schema")
+    verdict: str
+    passes: Annotated[dict[str, _Figures], AfterValidator(_with_trained)]
+    baselines: dict[str, _Baseline]
+    comparisons: list[_Comparison]
+    ablations: dict[str, _AblationRow]
+    alarms: list[_Doubt]
+    warnings: list[_Doubt]
+    smallest_gain: float | None
+    champion: _Champion | None
+
+
+class _Reason(BaseModel):
+    rule: str
+    passed: bool
+    text: str
+
+
+class _Gate(BaseModel):
+    decision: Literal["promote", "stay"]
+    reasons: list[_Reason]
+
+
+class _Record(BaseModel):
+    clip_id: str
+    correct: bool
+
+
+class _Judged(BaseModel):
+    results: list[_Record]
+
+
+class _HeldOut(BaseModel):
+    passes: Annotated[dict[str, _Judged], AfterValidator(_with_trained)]
 
 
 class _Version(BaseModel):
@@ -116,13 +207,18 @@ class _Split(BaseModel):
 
 
 _SHAPES: dict[str, type[BaseModel]] = {
-    "metrics.json": _Metrics,
+    "metrics.json": _Evaluation,
+    "held_out_eval.json": _HeldOut,
+    "champion.json": _Champion,
+    "judged_model.json": _JudgedModel,
+    "gate.json": _Gate,
     "tracking.json": _Tracking,
     "published.json": _Published,
     "leak_report.json": _LeakReport,
     "split.json": _Split,
 }
 _REMEDIES = {
+    "held_out_eval.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
     "metrics.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
     "tracking.json": "Copy it back, or write run_id (of the run of that name in MLflow) and uri.",
     "published.json": "Delete it and run flows.publish_flow: what landed is not sent twice.",

@@ -35,7 +35,7 @@ def divided(scenarios: Scenarios, config: RunConfig) -> dict[str, Any]:
     return {
         "train": trained,
         "held_out": judged,
-        "judged": order[: evaluation.n_eval_clips],
+        "judged": order[: evaluation.n_eval_clips or None],
         "kind": data.split,
         "eval_ratio": used["eval_ratio"],
         "seed": used["split_seed"],

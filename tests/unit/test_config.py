@@ -1,11 +1,18 @@
 """The configuration: every profile is a case, every refusal names field, value and remedy."""
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.corpus import write_corpus
 
-from subtext.config import Overrides, RunConfig
+from subtext.config import Ablation, BaselineName, Overrides, RunConfig
+from subtext.data.run_split import divided
+from subtext.data.scenarios import load_scenarios
 from subtext.errors import ConfigError
+from subtext.evaluation.ablations import LABELS
+from subtext.evaluation.baselines import COMPARED
 from subtext.profiles import Profile, load_profile, parse_assignments, resolve
 
 
@@ -97,6 +104,35 @@ REFUSALS = [
         id="seed that folds ignore",
     ),
     pytest.param(
+        {"evaluation": {"ablations": ["no_prosidy"]}},
+        "evaluation.ablations.0",
+        "no_prosody",
+        id="no such altered prompt",
+    ),
+    pytest.param(
+        {"evaluation": {"n_eval_clips": -1}}, "evaluation.n_eval_clips", "-1", id="clips below 0"
+    ),
+    pytest.param(
+        {"evaluation": {"n_train_clips": 2.5}}, "evaluation.n_train_clips", "2.5", id="half a clip"
+    ),
+    pytest.param(
+        {"evaluation": {"judge_checkpoints": "often"}},
+        "evaluation.judge_checkpoints",
+        "often",
+        id="no yes or no",
+    ),
+    pytest.param(
+        {"gate": {"baselines": ["speakers"]}},
+        "gate.baselines.0",
+        "train majority",
+        id="no such baseline",
+    ),
+    pytest.param({"gate": {"margin": 1}}, "gate.margin", "less than 1", id="margin of all"),
+    pytest.param({"gate": {"margin": -0.1}}, "gate.margin", "-0.1", id="margin below 0"),
+    pytest.param(
+        {"gate": {"min_well_formed": 95}}, "gate.min_well_formed", "95", id="share in per cent"
+    ),
+    pytest.param(
         {"training": {"save_steps": 5}, "grpo": {"num_iterations": 2}},
         "training.save_steps",
         "multiple of 2",
@@ -113,7 +149,15 @@ def test_refusal_names_field_and_remedy(overrides, field, hint):
     assert hint in str(caught.value)
 
 
-@pytest.mark.parametrize(("section", "field"), [("data", "test_shows"), ("lora", "target_modules")])
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("data", "test_shows"),
+        ("lora", "target_modules"),
+        ("evaluation", "ablations"),
+        ("gate", "baselines"),
+    ],
+)
 def test_a_text_where_a_list_belongs_is_shown_as_one(section, field):
     given = parse_assignments([f"{section}.{field}=HARBOUR"])
     with pytest.raises(ConfigError, match=r'is no list\. Write \["HARBOUR"\]\.') as caught:
@@ -136,6 +180,34 @@ def test_what_a_profile_says_of_its_own_split_is_left_out_for_another(chosen):
     assert resolve("demo", {"data": {"split": "speaker"}}).data.eval_ratio == 0.33
     with pytest.raises(ConfigError, match="has no effect"):
         resolve("demo", {"data": {**chosen, "eval_ratio": 0.5}})
+
+
+def test_every_altered_prompt_and_baseline_can_be_asked_for_and_none():
+    chosen = {"ablations": list(get_args(Ablation)), "n_eval_clips": 0, "n_train_clips": 0}
+    config = resolve("t4", {"evaluation": chosen, "gate": {"baselines": list(COMPARED)}})
+    assert config.evaluation.ablations == tuple(LABELS)
+    assert config.gate.baselines == get_args(BaselineName)
+    config = resolve("t4", {"evaluation": {"ablations": []}, "gate": {"baselines": []}})
+    assert (config.evaluation.ablations, config.gate.baselines) == ((), ())
+
+
+def test_every_profile_looks_at_what_the_voice_adds():
+    assert all("no_prosody" in resolve(profile).evaluation.ablations for profile in Profile)
+
+
+def test_judging_no_number_of_clips_judges_all(tmp_path):
+    root = str(write_corpus(tmp_path, n_clips=40))
+    scenarios = load_scenarios(root)
+    few, all_clips = (
+        divided(
+            scenarios, resolve("t4", {"data": {"root": root}, "evaluation": {"n_eval_clips": n}})
+        )
+        for n in (3, 0)
+    )
+    assert len(few["judged"]) == 3
+    assert few["held_out"] == all_clips["held_out"]
+    assert sorted(all_clips["judged"]) == sorted(all_clips["held_out"])
+    assert all_clips["judged"][:3] == few["judged"]
 
 
 def test_all_problems_are_listed_at_once():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.adapter_record import TINY_BASE, adapter_record
+from support.judged_run import evaluation_of
 
 from subtext import strict_json
 from subtext.data.scenarios import load_reference
@@ -16,6 +18,18 @@ from subtext.prosody.reference import PUBLISHED, TERCILE_FIELDS
 from subtext.run_dir import RunDir
 
 SPLIT = {"train": ["a", "b"], "held_out": ["c", "d"], "judged": ["d"], "data_digest": "e" * 64}
+EVALUATION = evaluation_of(champion=True)
+GATE = {
+    "decision": "stay",
+    "reasons": [{"rule": "beats_base", "passed": False, "text": "Not better than the base."}],
+}
+CHAMPION = {
+    "version": 3, "uri": "models:/subtext/3", "n_shared": 60, "n_trained_on": 11, "reason": None,
+}  # fmt: skip
+HELD_OUT = {
+    "accuracy": 0.5,
+    "passes": {"trained": {"results": [{"clip_id": "c", "correct": True}]}},
+}
 
 
 @pytest.fixture
@@ -70,6 +84,136 @@ def test_an_empty_split_names_all_it_lacks(run: RunDir) -> None:
     with pytest.raises(DataError) as caught:
         run.require(run.split)
     assert {problem.field for problem in caught.value.problems} == set(SPLIT)
+
+
+def put(record: Any, path: str, value: Any = ...) -> Any:
+    """A copy of `record` with `value` at the dotted `path`; without a value, without that entry."""
+    record = deepcopy(record)
+    *parents, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    place = record
+    for key in parents:
+        place = place[key]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return record
+
+
+RECORDS = {
+    "metrics.json": EVALUATION, "gate.json": GATE, "champion.json": CHAMPION,
+    "held_out_eval.json": HELD_OUT,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "said"),
+    [
+        ("metrics.json", "schema", ..., "missing"),
+        ("metrics.json", "schema", "subtext.evaluation/2", "subtext.evaluation/1"),
+        ("metrics.json", "verdict", ..., "missing"),
+        ("metrics.json", "passes", ..., "missing"),
+        ("metrics.json", "passes.trained.strict_rate", ..., "missing"),
+        ("metrics.json", "passes.base.f1_weighted", ..., "missing"),
+        ("metrics.json", "passes.base.accuracy", "high", "number"),
+        ("metrics.json", "passes.base.accuracy_interval", 0.5, "list"),
+        ("metrics.json", "baselines", ..., "missing"),
+        ("metrics.json", "baselines.speaker", 0.69, "object"),
+        ("metrics.json", "comparisons", {}, "list"),
+        ("metrics.json", "comparisons.0.p_holm", ..., "missing"),
+        ("metrics.json", "comparisons.0.interval", None, "list"),
+        ("metrics.json", "comparisons.0.verdict", "best", "not distinguishable"),
+        ("metrics.json", "comparisons.0.kind", "model", "baseline"),
+        ("metrics.json", "ablations.no_prosody.flip_rate", ..., "missing"),
+        ("metrics.json", "alarms", ..., "missing"),
+        ("metrics.json", "warnings", "leak", "list"),
+        ("metrics.json", "smallest_gain", ..., "missing"),
+        ("metrics.json", "smallest_gain", "10 %", "number"),
+        ("metrics.json", "champion", ..., "missing"),
+        ("metrics.json", "champion.version", "three", "integer"),
+        ("gate.json", "decision", ..., "missing"),
+        ("gate.json", "decision", "promoted", "promote"),
+        ("gate.json", "reasons", {"beats_base": True}, "list"),
+        ("gate.json", "reasons.0.text", ..., "missing"),
+        ("gate.json", "reasons.0.passed", "perhaps", "boolean"),
+        ("champion.json", "version", ..., "missing"),
+        ("champion.json", "n_shared", "all", "integer"),
+        ("champion.json", "uri", 3, "string"),
+        ("champion.json", "reason", ..., "missing"),
+        ("held_out_eval.json", "passes", ..., "missing"),
+        ("held_out_eval.json", "passes", ["trained"], "object"),
+        ("held_out_eval.json", "passes.trained.results", ..., "missing"),
+        ("held_out_eval.json", "passes.trained.results", {}, "list"),
+        ("held_out_eval.json", "passes.trained.results.0", "c", "object"),
+        ("held_out_eval.json", "passes.trained.results.0.clip_id", ..., "missing"),
+        ("held_out_eval.json", "passes.trained.results.0.correct", "mostly", "boolean"),
+    ],
+)
+def test_a_broken_record_of_the_evaluation_is_one_refusal(
+    run: RunDir, name: str, path: str, value: Any, said: str
+) -> None:
+    file = strict_json.write(run.path / name, put(RECORDS[name], path, value))
+    with pytest.raises(DataError, match="Run directory refused") as caught:
+        run.read(file)
+    problem = only_problem(caught.value)
+    assert (problem.where, problem.field) == (str(file), path)
+    assert said in problem.problem
+    assert "Copy it back" in problem.remedy
+
+
+@pytest.mark.parametrize("content", [[], None], ids=["a list", "null"])
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_is_an_object(run: RunDir, name: str, content: Any) -> None:
+    with pytest.raises(DataError) as caught:
+        run.read(strict_json.write(run.path / name, content))
+    assert only_problem(caught.value).field == "content"
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "held_out_eval.json"])
+def test_an_evaluation_without_the_trained_policy_says_so(run: RunDir, name: str) -> None:
+    passes = {"base": RECORDS[name]["passes"]["trained"]}
+    file = strict_json.write(run.path / name, {**RECORDS[name], "passes": passes})
+    with pytest.raises(DataError, match=r"passes = .* lacks the trained policy"):
+        run.read(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "record"),
+    [
+        pytest.param("metrics.json", EVALUATION, id="evaluation"),
+        pytest.param("metrics.json", put(EVALUATION, "champion", None), id="no champion"),
+        pytest.param("metrics.json", put(EVALUATION, "smallest_gain", None), id="too few clips"),
+        pytest.param("metrics.json", put(EVALUATION, "ablations", {}), id="no altered prompt"),
+        pytest.param("gate.json", GATE, id="gate"),
+        pytest.param("champion.json", CHAMPION, id="champion"),
+        pytest.param("champion.json", put(CHAMPION, "reason", "It is gone"), id="lost champion"),
+        pytest.param("held_out_eval.json", HELD_OUT, id="records"),
+    ],
+)
+def test_a_whole_record_is_read_as_it_was_written(run: RunDir, name: str, record: Any) -> None:
+    path = strict_json.write(run.path / name, record)
+    assert run.require(path) == strict_json.loads(strict_json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"", "can't be read", id="empty"),
+        pytest.param(b'{"decision": "sta', "can't be read", id="cut by a full disk"),
+        pytest.param(b'{"decision": NaN}', "can't be read", id="NaN"),
+        pytest.param(b"\xff\xfe", "can't be read", id="no text"),
+    ],
+)
+@pytest.mark.parametrize("name", ["metrics.json", "gate.json", "champion.json"])
+def test_a_file_that_holds_no_json_is_named(
+    run: RunDir, name: str, content: bytes, said: str
+) -> None:
+    (run.path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        run.read(run.path / name)
+    problem = only_problem(caught.value)
+    assert problem.field == name
+    assert said in problem.problem
 
 
 @pytest.mark.parametrize(
