@@ -28,6 +28,7 @@ from subtext.data.pivot.file import (
     parse_config,
     pivot_digest,
     pivot_problems,
+    pivot_strata,
     select_pivot,
 )
 from subtext.data.pivot.make import make_pivot_set, pivot_set
@@ -425,6 +426,16 @@ def test_the_command_writes_a_set_that_loads(tmp_path: Path) -> None:
     scenarios = load_scenarios(root)
     assert {i for i, c in scenarios.items() if c["is_pivot"]} == content["clips"].keys()
     assert content["clips"]
+
+
+def test_strata_are_read_from_a_set_and_from_nothing_else(tmp_path: Path) -> None:
+    demo = ROOT / "data" / "demo"
+    strata = pivot_strata(demo)
+    assert strata.keys() == {key for key, clip in load_scenarios(demo).items() if clip["is_pivot"]}
+    assert set(strata.values()) <= {"ambiguous", "misleading"}
+    assert pivot_strata(tmp_path) == {}
+    strict_json.write(tmp_path / "pivot_set.json", {"clips": {"1_1": {"why": "mine"}}})
+    assert pivot_strata(tmp_path) == {}
 
 
 def test_who_watches_sees_every_folding(tmp_path: Path) -> None:

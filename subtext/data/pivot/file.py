@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -143,6 +144,14 @@ def pivot_digest(scenarios: Scenarios) -> str:
     """
     meant = {clip_id: [clip[name] for name in _MEANT] for clip_id, clip in scenarios.items()}
     return strict_json.digest(meant)
+
+
+def pivot_strata(root: Path) -> dict[str, str]:
+    """Return {clip id: stratum} of the Pivot clips in the folder `root`; {} without a Pivot Set, or
+    with somebody's own list, which has no strata. The file was checked where clips were loaded."""
+    path = root / PIVOT_FILE
+    clips = strict_json.read(path)["clips"] if path.exists() else {}
+    return {clip_id: clip["stratum"] for clip_id, clip in clips.items() if "stratum" in clip}
 
 
 def inadmissible_reason(record: Mapping[str, Any] | None, config: PivotConfig) -> str:
