@@ -6,30 +6,30 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from tqdm.auto import tqdm
 
-Stage = Literal[
-    "fetch", "unpack", "measure", "pivot", "warm_start", "grpo",
-    "judge base", "judge warm", "judge trained",
-]  # fmt: skip
-UNITS: Mapping[Stage, str] = {
+Stage = str
+"""`fetch`, `unpack`, `measure`, `pivot`, `warm_start`, `grpo`, or `judge <pass>`."""
+
+_UNITS: Mapping[Stage, str] = {
     "fetch": "bytes",
     "unpack": "files",
-    "measure": "clips",
     "pivot": "foldings",
     "warm_start": "steps",
     "grpo": "steps",
-    "judge base": "clips",
-    "judge warm": "clips",
-    "judge trained": "clips",
 }
+
+
+def unit_of(stage: Stage) -> str:
+    """What a stage's steps are: clips, unless it says otherwise."""
+    return _UNITS.get(stage, "clips")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """`step` of `max_steps` is done, counted in `UNITS`.
+    """`step` of `max_steps` is done, counted in `unit_of(stage)`.
 
     `metrics` holds finite numbers by name, such as `train/reward`; names carry the stage, so that
     one tracking run can hold them all.
@@ -82,8 +82,8 @@ class TerminalBar:
                 total=progress.max_steps,
                 desc=progress.stage.replace("_", " "),
                 disable=None,
-                unit="B" if UNITS[progress.stage] == "bytes" else f" {UNITS[progress.stage]}",
-                unit_scale=UNITS[progress.stage] == "bytes",
+                unit="B" if unit_of(progress.stage) == "bytes" else f" {unit_of(progress.stage)}",
+                unit_scale=unit_of(progress.stage) == "bytes",
             )
         shown = {
             short: f"{progress.metrics[name]:.3f}"

@@ -2,14 +2,23 @@
 
 Generation of one answer stops one token after `</final>`: that token says whether the model
 ended there by itself (an end token) or would have gone on.
+
+How prompts are batched changes the last digits of the logits, and so, rarely, an answer. Batches
+therefore follow from the set of prompts alone, whatever their order, and a batch of which the
+cache lacks one answer is generated whole: an evaluation that was killed and started again ends
+with the answers of one that was not.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from subtext import strict_json
 from subtext.answer import FINAL_CLOSE
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS
 
@@ -17,7 +26,12 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from subtext.evaluation.answer_cache import AnswerCache
+
 Messages = list[dict[str, str]]
+
+_ENGINE = 1
+"""Counts changes to this module after which answers kept in a cache no longer hold."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +51,50 @@ def generate_answers(
     *,
     max_new_tokens: int,
     batch_size: int,
+    cache: AnswerCache | None = None,
+    policy: str = "",
 ) -> Iterator[list[tuple[int, Answer]]]:
     """Yield one list a batch of (index into `conversations`, answer), longest prompts first.
 
-    Longest first, so that a batch too large for the memory fails at once.
+    Longest first, so that a batch too large for the memory fails at once. Equal conversations are
+    answered once. `cache` gives the answers that `policy` (its digest) gave before and keeps new
+    ones. Raises EvaluationError where the cache's file can't be read or written.
     """
-    texts = [
-        tokenizer.apply_chat_template(
+    asked_by: dict[str, list[int]] = defaultdict(list)
+    for index, messages in enumerate(conversations):
+        text = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False, **CHAT_TEMPLATE_OPTIONS
         )
-        for messages in conversations
-    ]
-    order = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
+        asked_by[text].append(index)
+    order = sorted(asked_by, key=lambda text: (-len(text), text))
     for start in range(0, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        answers = _generate(model, tokenizer, [texts[index] for index in batch], max_new_tokens)
-        yield list(zip(batch, answers, strict=True))
+        texts = order[start : start + batch_size]
+        generate = functools.partial(_generate, model, tokenizer, texts, max_new_tokens)
+        if cache:
+            keys = [_key(policy, text, max_new_tokens) for text in texts]
+            answers = cache.recall(keys, generate)
+        else:
+            answers = generate()
+        yield [
+            (index, answer)
+            for text, answer in zip(texts, answers, strict=True)
+            for index in asked_by[text]
+        ]
+
+
+def _key(policy: str, prompt: str, max_new_tokens: int) -> str:
+    """Digest of all that an answer depends on, but for the last digits of its logits."""
+    import torch
+    import transformers
+
+    decoding = {
+        "engine": _ENGINE,
+        "greedy": True,
+        "max_new_tokens": max_new_tokens,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    return strict_json.digest({"policy": policy, "prompt": prompt, "decoding": decoding})
 
 
 def _generate(
@@ -65,14 +107,15 @@ def _generate(
     from transformers import StoppingCriteriaList
 
     # The chat template has written the special tokens already.
-    encoded = tokenizer(
-        texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
-    ).to(model.device)
+    prompts: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    shared = _shared_prefix(prompts)
+    encoded = _padded_behind(shared, prompts, tokenizer, model.device)
     prompt_length = encoded["input_ids"].shape[1]
     stop = _StopAfterAnswer(tokenizer, prompt_length, len(texts))
     with torch.inference_mode():
         output = model.generate(
             **encoded,
+            cache=_read(model, encoded["input_ids"][:1, : len(shared)], len(texts)),
             max_new_tokens=max_new_tokens,
             do_sample=False,
             temperature=None,
@@ -87,6 +130,42 @@ def _generate(
         _answer(tokenizer, row[:length], ends)
         for row, length in zip(rows, stop.lengths, strict=True)
     ]
+
+
+def _shared_prefix(prompts: list[list[int]]) -> list[int]:
+    """Return the tokens that all begin with; each keeps one of its own at least."""
+    columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
+    same = itertools.takewhile(lambda column: len(set(column)) == 1, columns)
+    return [column[0] for column in same]
+
+
+def _padded_behind(
+    shared: list[int], prompts: list[list[int]], tokenizer: Any, device: Any
+) -> dict[str, torch.Tensor]:
+    """Return rows of `shared`, padding, then what each prompt has of its own."""
+    import torch
+
+    own = tokenizer.pad(
+        {"input_ids": [prompt[len(shared) :] for prompt in prompts]},
+        padding_side="left", return_tensors="pt",
+    )  # fmt: skip
+    first = torch.tensor(shared, dtype=torch.long).expand(len(prompts), -1)
+    return {
+        "input_ids": torch.cat([first, own["input_ids"]], dim=1).to(device),
+        "attention_mask": torch.cat([torch.ones_like(first), own["attention_mask"]], 1).to(device),
+    }
+
+
+def _read(model: Any, shared: torch.Tensor, n_rows: int) -> Any:
+    """Return the keys and values of the one row `shared` as those of `n_rows` equal rows.
+
+    A system prompt that all prompts begin with is so read once a batch and not once a row.
+    """
+    if not shared.shape[1]:
+        return None
+    cache = model(input_ids=shared, use_cache=True, logits_to_keep=1).cache
+    cache.batch_repeat_interleave(n_rows)
+    return cache
 
 
 class _StopAfterAnswer:

@@ -1,8 +1,10 @@
-"""Judge the held-out clips of a run with the base, the warm-started and the trained policy.
+"""Judge the clips of a run with the base, the warm-started and the trained policy, and what more
+`evaluation` asks for (`subtext.evaluation.passes`).
 
-All passes read the same prompts, generate greedily and are scored by the reward's own parser.
-Finished records are appended to `judgements/<pass>.jsonl` batch by batch; only when every pass
-is whole are `held_out_eval.json` and `metrics.json` written.
+Every pass generates greedily and is scored by the reward's own parser. Answers are kept in
+`RunDir.answers` batch by batch, so a judging that was stopped goes on where it was; finished
+records are appended to `judgements/<pass>.jsonl`. Only when every pass is whole is
+`held_out_eval.json` written.
 """
 
 from __future__ import annotations
@@ -10,22 +12,26 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
 from subtext.data.scenarios import load_run_scenarios
+from subtext.data.scenes import scene_of
 from subtext.errors import EvaluationError
+from subtext.evaluation.answer_cache import AnswerCache
 from subtext.evaluation.generate import generate_answers
-from subtext.evaluation.metrics import score_completion, summarise
-from subtext.policy.base_model import resolve_base
+from subtext.evaluation.metrics import summarise
+from subtext.evaluation.passes import Pass, planned_passes
+from subtext.evaluation.policy_digest import policy_digest
+from subtext.evaluation.records import score_completion
+from subtext.policy.base_model import BaseModel, resolve_base
 from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer
-from subtext.policy.precision import choose_precision, machine_facts
+from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.policy.threads import set_threads
-from subtext.progress import Progress, Stage, Watcher, nobody
-from subtext.prompts import build_messages
+from subtext.progress import Progress, Watcher, nobody
 from subtext.run_dir import RunDir, load_config
 
 if TYPE_CHECKING:
@@ -33,83 +39,92 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_STAGES: dict[str, Stage] = {
-    "base": "judge base",
-    "warm": "judge warm",
-    "trained": "judge trained",
-}
+Scenarios = Mapping[str, Mapping[str, Any]]
 
 
-def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, Any]:
-    """Judge the clips listed in `run`'s split and return what `metrics.json` holds.
+def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, dict[str, Any]]:
+    """Judge as `run`'s configuration asks and return the figures of each pass, by its name.
 
-    Passes: `base` (adapter off), `warm` (only where there was a warm start), `trained`. Raises
-    EvaluationError when a pass does not finish; finished records stay in `run.judgements`.
+    Raises EvaluationError when a pass does not finish; what was answered stays.
     """
     hush_libraries()
     config = load_config(run)
     scenarios = load_run_scenarios(run)
+    # Figures of an earlier judging must not stand beside the records of one that fails.
     for stale in (run.held_out_eval, run.metrics):
         stale.unlink(missing_ok=True)
-    clip_ids = run.read(run.split)["judged"]
     precision = choose_precision(machine_facts(config.model.device), config.model)
     set_threads(config.training.num_threads)
     base = resolve_base(config.model)
-    tokenizer = load_tokenizer(base)
-    adapters = {"warm": run.warm_adapter, "trained": run.adapter}
-    if not config.warm_start.steps:
-        del adapters["warm"]
-    model = load_adapters(load_base(base, precision), adapters)
+    passes = list(planned_passes(run, config, scenarios))
+    adapters = {each.adapter.name: each.adapter for each in passes if each.adapter}
+    policies = _Policies(
+        base, precision, load_adapters(load_base(base, precision), adapters), load_tokenizer(base)
+    )
+    scenes = scene_of(scenarios)
+    figures = {}
+    with AnswerCache(run.answers) as answers:
+        for each in passes:
+            records = _judge(run, each, policies, answers, scenarios, config, watcher)
+            figures[each.name] = summarise(records, scenes)
+            logger.info(
+                "%s: accuracy %.3f, well-formed %.3f, mean reward %.3f on %d clips", each.name,
+                *(figures[each.name][key] for key in ("accuracy", "strict_rate", "mean_reward")),
+                len(records),
+            )  # fmt: skip
+    strict_json.write(run.held_out_eval, {**figures["trained"], "passes": figures})
+    return {
+        name: {key: value for key, value in summary.items() if key != "results"}
+        for name, summary in figures.items()
+    }
 
-    # Figures of an earlier judging must not stand beside the records of one that fails.
-    for path in (run.held_out_eval, run.metrics):
-        path.unlink(missing_ok=True)
-    passes = {}
-    for name in ["base", *adapters]:
-        with _policy(model, name):
-            records = _judge(run, name, model, tokenizer, scenarios, clip_ids, config, watcher)
-        passes[name] = summarise(records)
-        logger.info(
-            "%s: accuracy %.3f, well-formed %.3f, mean reward %.3f on %d clips", name,
-            *(passes[name][key] for key in ("accuracy", "well_formed_rate", "mean_reward")),
-            len(records),
-        )  # fmt: skip
-    return _write(run, passes)
 
+class _Policies:
+    """The base with every adapter that some pass needs, one of them switched on at a time."""
 
-@contextlib.contextmanager
-def _policy(model: PeftModel, name: str) -> Iterator[None]:
-    """Switch `model` to the policy `name` for the time of the block."""
-    if name == "base":
-        with model.disable_adapter():
-            yield
-    else:
-        model.set_adapter(name)
-        yield
+    def __init__(
+        self, base: BaseModel, precision: Precision, model: PeftModel, tokenizer: Any
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self._base = base
+        self._precision = precision
+
+    @contextlib.contextmanager
+    def of(self, each: Pass) -> Iterator[str]:
+        """Switch to the policy of a pass for the time of the block; yields its digest."""
+        digest = policy_digest(self._base, self._precision, each.adapter)
+        if each.adapter is None:
+            with self.model.disable_adapter():
+                yield digest
+        else:
+            self.model.set_adapter(each.adapter.name)
+            yield digest
 
 
 def _judge(
     run: RunDir,
-    name: str,
-    model: Any,
-    tokenizer: Any,
-    scenarios: dict[str, dict[str, Any]],
-    clip_ids: list[str],
+    each: Pass,
+    policies: _Policies,
+    answers: AnswerCache,
+    scenarios: Scenarios,
     config: RunConfig,
     watcher: Watcher,
 ) -> list[dict[str, Any]]:
-    conversations = [build_messages(clip_id, scenarios, config.prompt) for clip_id in clip_ids]
-    batches = generate_answers(
-        model,
-        tokenizer,
-        conversations,
-        max_new_tokens=config.evaluation.max_new_tokens or config.grpo.max_completion_length,
-        batch_size=config.evaluation.batch_size,
-    )
+    clip_ids = each.clip_ids
     records: dict[str, dict[str, Any]] = {}
-    path = run.judgements / f"{name}.jsonl"
+    path = run.judgements / f"{each.name}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
+    with policies.of(each) as policy, path.open("w", encoding="utf-8") as stream:
+        batches = generate_answers(
+            policies.model,
+            policies.tokenizer,
+            [each.messages(clip_id) for clip_id in clip_ids],
+            max_new_tokens=config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+            batch_size=config.evaluation.batch_size,
+            cache=answers,
+            policy=policy,
+        )
         try:
             for batch in batches:
                 for index, answer in batch:
@@ -120,34 +135,11 @@ def _judge(
                     records[clip_id] = record
                     stream.write(json.dumps(record, allow_nan=False, sort_keys=True) + "\n")
                 stream.flush()
-                watcher(Progress(_STAGES[name], len(records), len(clip_ids)))
+                watcher(Progress(f"judge {each.name}", len(records), len(clip_ids)))
         except RuntimeError as error:  # torch's own errors, out of memory among them
             raise EvaluationError(
-                f"pass {name!r} stopped after {len(records)} of {len(clip_ids)} clips: {error}. "
-                f"Finished records are in {path}; lower evaluation.batch_size if memory ran out."
+                f"pass {each.name!r} stopped after {len(records)} of {len(clip_ids)} clips: "
+                f"{error}. What was answered is kept; lower evaluation.batch_size if memory ran "
+                "out."
             ) from error
     return [records[clip_id] for clip_id in clip_ids]
-
-
-def _write(run: RunDir, passes: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Write both result files and return the smaller.
-
-    `held_out_eval.json` has the seed's keys for the trained policy at its top, and every pass
-    whole under `passes`.
-    """
-    strict_json.write(run.held_out_eval, {**passes["trained"], "passes": passes})
-    metrics = {
-        "passes": {
-            name: {key: value for key, value in summary.items() if key != "results"}
-            for name, summary in passes.items()
-        },
-        "training": _last_training_record(run),
-    }
-    strict_json.write(run.metrics, metrics)
-    return metrics
-
-
-def _last_training_record(run: RunDir) -> dict[str, Any]:
-    history = run.read(run.log_history, default=[])
-    steps = [record for record in history if "reward" in record]
-    return steps[-1] if steps else {}

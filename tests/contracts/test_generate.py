@@ -4,7 +4,11 @@ and on one whose tokens are dictated."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from benchmarks import eval_throughput
 from subtext.answer import FINAL_CLOSE, format_answer
+from subtext.evaluation.answer_cache import AnswerCache
 from subtext.evaluation.generate import Answer, Messages, generate_answers
 
 LIMIT = 60
@@ -59,12 +65,14 @@ def untaught(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 def answers_of(
     policy: Policy,
     conversations: Sequence[Messages],
+    /,
     batch_size: int = 8,
     max_new_tokens: int = LIMIT,
+    **cached: Any,
 ) -> list[Answer]:
     """Answers in the order of `conversations`, each exactly once."""
     batches = generate_answers(
-        *policy, conversations, max_new_tokens=max_new_tokens, batch_size=batch_size
+        *policy, conversations, max_new_tokens=max_new_tokens, batch_size=batch_size, **cached
     )
     found = [pair for batch in batches for pair in batch]
     assert sorted(index for index, _ in found) == list(range(len(conversations)))
@@ -129,8 +137,9 @@ def dictated(policy: Policy, scripts: Iterable[Sequence[int]], limit: int = LIMI
     with pytest.MonkeyPatch.context() as patch:
         generate = functools.partial(model.generate, logits_processor=processors)
         patch.setattr(model, "generate", generate)
-        # Equally long prompts keep their order in the batch.
-        return answers_of(policy, [asked("Hm.") for _ in scripts], max_new_tokens=limit)
+        # Equally long prompts stand in the batch by their text.
+        prompts = [asked(letter) for letter in "abc"[: len(scripts)]]
+        return answers_of(policy, prompts, max_new_tokens=limit)
 
 
 class TestStopping:
@@ -185,7 +194,7 @@ class TestStopping:
         )
         first, second = dictated(policy, [[*closed, x], [x, *closed, x]])
         assert (first.n_tokens, second.n_tokens) == (len(closed) + 1, len(closed) + 2)
-        prompt = policy[1].apply_chat_template(asked("Hm."), add_generation_prompt=True)
+        prompt = policy[1].apply_chat_template(asked("a"), add_generation_prompt=True)
         assert shapes == [(2, len(prompt["input_ids"]) + len(closed) + 2)]
 
     def test_limit_right_at_the_closing_tag_says_not_ended(
@@ -212,9 +221,232 @@ class TestStopping:
         assert answer == Answer(" the" * 6, False, 6)
 
 
+@pytest.fixture
+def prompts_seen(taught: Policy, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The prompts of every call of `generate`, as they come."""
+    model, tokenizer = taught
+    seen: list[list[str]] = []
+    generate = model.generate
+
+    def noted(**arguments: Any) -> Any:
+        seen.append(tokenizer.batch_decode(arguments["input_ids"], skip_special_tokens=True))
+        return generate(**arguments)
+
+    monkeypatch.setattr(model, "generate", noted)
+    return seen
+
+
+class TestBatches:
+    def test_order_of_the_questions_changes_no_batch(
+        self, taught: Policy, prompts_seen: list[list[str]]
+    ) -> None:
+        questions = [asked(text) for text in ("Yes.", "Hm.", "Oh.", "Thank you.", "No.")]
+        answers_of(taught, questions, batch_size=2, max_new_tokens=1)
+        first = prompts_seen.copy()
+        answers_of(taught, questions[::-1], batch_size=2, max_new_tokens=1)
+        assert prompts_seen == first * 2
+        assert [len(batch) for batch in first] == [2, 2, 1]
+
+    def test_equal_questions_are_answered_once(
+        self, taught: Policy, prompts_seen: list[list[str]]
+    ) -> None:
+        answers = answers_of(taught, [asked("Hm.")] * 3 + [asked("Thank you.")])
+        assert len(prompts_seen[0]) == 2
+        assert [answer.text for answer in answers] == [LESSONS[0][1]] * 3 + [LESSONS[2][1]]
+
+
+SYSTEM = {"role": "system", "content": "Judge whether a spoken line is sarcastic or sincere."}
+
+
+class TestSharedPrefix:
+    """What all prompts of a batch begin with is read once, as one row, and changes no answer."""
+
+    def test_it_is_read_once(self, untaught: Policy) -> None:
+        model, tokenizer = untaught
+        shapes: list[tuple[int, ...]] = []
+        model.register_forward_pre_hook(
+            lambda _module, _args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)),
+            with_kwargs=True,
+        )
+        texts = ["Yes, she is.", "Yes, he is not."]
+        answers_of(untaught, [[SYSTEM, *asked(text)] for text in texts], max_new_tokens=1)
+        one, other = [
+            tokenizer.apply_chat_template(
+                [SYSTEM, *asked(text)], add_generation_prompt=True, tokenize=True
+            )["input_ids"]
+            for text in texts
+        ]
+        n_shared = next(n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+        longest = max(len(one), len(other))
+        assert shapes == [(1, n_shared), (2, longest - n_shared)]
+
+    def test_answers_are_those_of_plain_left_padding(self, untaught: Policy) -> None:
+        model, tokenizer = untaught
+        questions = [[SYSTEM, *asked(text)] for text, _ in LESSONS]
+        texts = [
+            tokenizer.apply_chat_template(each, add_generation_prompt=True, tokenize=False)
+            for each in questions
+        ]
+        encoded = tokenizer(
+            texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False
+        )
+        plain = model.generate(**encoded, max_new_tokens=20, do_sample=False)
+        written = tokenizer.batch_decode(
+            plain[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        answers = answers_of(untaught, questions, max_new_tokens=20)
+        assert [answer.text for answer in answers] == written
+
+    def test_one_prompt_that_begins_another_keeps_a_token_of_its_own(self, taught: Policy) -> None:
+        # Equal ones are asked once, so nothing but this could leave a row without a token.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(taught[1], "chat_template", "{{ messages[0].content }}")
+            answers = answers_of(taught, [asked("Hm."), asked("Hm. Well")], max_new_tokens=3)
+        assert [answer.n_tokens for answer in answers] == [3, 3]
+
+
+class TestCache:
+    @pytest.fixture
+    def cache(self, tmp_path: Path) -> Iterator[AnswerCache]:
+        with AnswerCache(tmp_path / "answers.sqlite") as cache:
+            yield cache
+
+    def test_known_answers_are_not_generated(
+        self, taught: Policy, cache: AnswerCache, prompts_seen: list[list[str]]
+    ) -> None:
+        questions = [asked(text) for text, _ in LESSONS]
+        plain = answers_of(taught, questions)
+        assert answers_of(taught, questions, cache=cache, policy="taught") == plain
+        prompts_seen.clear()
+        assert answers_of(taught, questions[::-1], cache=cache, policy="taught") == plain[::-1]
+        assert prompts_seen == []
+
+    @pytest.mark.parametrize(
+        ("policy", "limit", "reason"),
+        [("another", LIMIT, "other weights"), ("taught", LIMIT - 1, "another limit")],
+    )
+    def test_what_changes_answers_is_generated_anew(
+        self, taught: Policy, cache: AnswerCache, prompts_seen: list[list[str]],
+        policy: str, limit: int, reason: str,
+    ) -> None:  # fmt: skip
+        answers_of(taught, [asked("Hm.")], cache=cache, policy="taught")
+        answers_of(taught, [asked("Hm.")], max_new_tokens=limit, cache=cache, policy=policy)
+        assert len(prompts_seen) == 2, reason
+
+    def test_batch_that_lacks_an_answer_is_generated_whole_and_what_was_known_stays(
+        self, taught: Policy, cache: AnswerCache, prompts_seen: list[list[str]]
+    ) -> None:
+        known = _dictated_answer(taught, cache)
+        prompts_seen.clear()
+        questions = [asked(text) for text, _ in LESSONS]
+        answers = answers_of(taught, questions, cache=cache, policy="taught")
+        assert [len(batch) for batch in prompts_seen] == [len(LESSONS)]
+        assert answers[0] == known != Answer(LESSONS[0][1], True, known.n_tokens)
+        assert [answer.text for answer in answers[1:]] == [text for _, text in LESSONS[1:]]
+
+
+def _dictated_answer(policy: Policy, cache: AnswerCache) -> Answer:
+    """Let `policy` say " the" to the first lesson's question, and `cache` keep it."""
+    (the,) = policy[1](" the")["input_ids"]
+    with pytest.MonkeyPatch.context() as patch:
+        processors = LogitsProcessorList([Dictate([[the]])])
+        patch.setattr(
+            policy[0],
+            "generate",
+            functools.partial(policy[0].generate, logits_processor=processors),
+        )
+        (answer,) = answers_of(policy, [asked(LESSONS[0][0])], cache=cache, policy="taught")
+    return answer
+
+
+ASK = """
+import json, sys, time
+from dataclasses import astuple
+from pathlib import Path
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from subtext.evaluation.answer_cache import AnswerCache
+from subtext.evaluation.generate import generate_answers
+
+folder, cache_path, questions, hang_at = sys.argv[1:]
+model = AutoModelForCausalLM.from_pretrained(folder)
+generate, n_calls = model.generate, 0
+
+def counted(**arguments):
+    global n_calls
+    n_calls += 1
+    output = generate(**arguments)
+    print("generated", n_calls, flush=True)
+    if n_calls == int(hang_at):
+        time.sleep(600)
+    return output
+
+model.generate = counted
+with AnswerCache(Path(cache_path)) as cache:
+    batches = generate_answers(
+        model, AutoTokenizer.from_pretrained(folder), json.loads(questions),
+        max_new_tokens=60, batch_size=2, cache=cache, policy="taught",
+    )
+    pairs = sorted((index, *astuple(answer)) for batch in batches for index, answer in batch)
+    print(json.dumps(pairs))
+"""
+
+
+class TestKilled:
+    @pytest.fixture
+    def ask(self, taught: Policy, tmp_path: Path) -> Callable[[str, int], subprocess.Popen[str]]:
+        texts = [text for text, _ in LESSONS] + ["Yes.", "No.", "Well, well.", "Oh!"]
+        questions = json.dumps([asked(text) for text in texts])
+
+        def start(cache: str, hang_at: int) -> subprocess.Popen[str]:
+            command = [sys.executable, "-c", ASK, taught[0].name_or_path, str(tmp_path / cache)]
+            return subprocess.Popen(
+                [*command, questions, str(hang_at)], stdout=subprocess.PIPE, text=True
+            )
+
+        return start
+
+    def test_restarted_evaluation_generates_the_rest_and_gives_the_same_answers(
+        self, ask: Callable[[str, int], subprocess.Popen[str]]
+    ) -> None:
+        *calls, unbroken = _lines(ask("unbroken", 0))
+        assert len(calls) == 4
+
+        killed = ask("killed", 3)
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if line == "generated 3\n":
+                killed.send_signal(signal.SIGKILL)
+        assert killed.wait(timeout=60) == -signal.SIGKILL
+
+        *calls, restarted = _lines(ask("killed", 0))
+        assert len(calls) == 2
+        assert restarted == unbroken
+        assert _lines(ask("killed", 0)) == [unbroken]
+
+
+def _lines(process: subprocess.Popen[str]) -> list[str]:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return output.splitlines()
+
+
 def test_base_without_padding_side_is_padded_on_the_left(taught: Policy, tmp_path: Path) -> None:
     model, tokenizer = taught
     tokenizer.save_pretrained(tmp_path)
     right = AutoTokenizer.from_pretrained(tmp_path, padding_side="right")
     answers = answers_of((model, right), [asked(text) for text, _ in LESSONS])
     assert [answer.text for answer in answers] == [answer for _, answer in LESSONS]
+
+
+def test_benchmark_compares_equal_answers(taught: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = taught
+    # The seed's loop lets no end token stop the model; put back afterwards.
+    ends = model.generation_config.eos_token_id
+    monkeypatch.setattr(model.generation_config, "eos_token_id", ends)
+    questions = [asked(text) for text, _ in LESSONS]
+    ours = eval_throughput.batched(model, tokenizer, questions, LIMIT)
+    seeds = eval_throughput.one_at_a_time(model, tokenizer, questions, LIMIT)
+    assert seeds.texts == ours.texts == [answer for _, answer in LESSONS]
+    assert seeds.n_tokens == ours.n_tokens
+    assert 0 < seeds.to_own_end_s < seeds.seconds
+    assert eval_throughput.labels_of(ours) == ["sarcastic", "sarcastic", "sincere", None]

@@ -1,9 +1,12 @@
-"""Judging held-out clips: three passes over the same clips, and what a crash leaves behind."""
+"""Judging held-out clips: passes over the same clips, and what a crash leaves behind."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,13 @@ def prepared_run(home: Path, warm_steps: int, run_id: str) -> RunDir:
             "learning_rate": 1e-4,
         },
         "training": {"per_device_train_batch_size": 4, "num_threads": 1},
-        "evaluation": {"n_eval_clips": N_CLIPS, "batch_size": BATCH},
+        "evaluation": {
+            "n_eval_clips": N_CLIPS,
+            "batch_size": BATCH,
+            "ablations": [],
+            "n_train_clips": 0,
+            "judge_checkpoints": False,
+        },
     }
     return prepare_run("demo", overrides, default_run_id=run_id)
 
@@ -100,7 +109,7 @@ class Judged:
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self.told: list[Progress] = []
-        self.metrics = judge_held_out(run, self.told.append)
+        self.figures = judge_held_out(run, self.told.append)
         self.whole: dict[str, Any] = strict_json.read(run.held_out_eval)
 
 
@@ -122,13 +131,10 @@ class TestPasses:
         whole = dict(judged.whole)
         assert whole == {**whole["passes"]["trained"], "passes": whole["passes"]}
 
-    def test_metrics_are_the_passes_without_records(self, judged: Judged) -> None:
-        assert strict_json.read(judged.run.metrics) == judged.metrics
+    def test_returns_the_passes_without_records(self, judged: Judged) -> None:
         for name, summary in judged.whole["passes"].items():
             del summary["results"]
-            assert judged.metrics["passes"][name] == summary
-        history = strict_json.read(judged.run.log_history)
-        assert judged.metrics["training"] == [r for r in history if "reward" in r][-1]
+            assert strict_json.loads(strict_json.dumps(judged.figures[name])) == summary
 
     def test_every_record_is_on_disk(self, judged: Judged) -> None:
         files = sorted(judged.run.judgements.iterdir())
@@ -165,7 +171,7 @@ def test_each_pass_answers_with_its_own_adapter(
 
 def test_without_warm_start_there_are_two_passes(home: Path, trained: RunDir) -> None:
     run = trained_run(home, warm_steps=0)
-    assert list(judge_held_out(run)["passes"]) == ["base", "trained"]
+    assert list(judge_held_out(run)) == ["base", "trained"]
     assert not (run.judgements / "warm.jsonl").exists()
 
 
@@ -201,11 +207,11 @@ class TestReload:
         published = PUBLISHED.described_clips(scenarios)
         assert read != [build_messages(clip_id, published, prompt) for clip_id in clip_ids]
 
-    def test_other_base_is_refused(
+    def test_another_base_is_told_of(
         self, judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("SUBTEXT_BASE_MODEL", str(build_tiny_policy(tmp_path / "other")))
-        with pytest.raises(MachineError, match=r"base\.sha256.*answers would differ"):
+        with pytest.warns(judge.OtherBaseWarning):
             judge.Judge.load(judged.run.adapter)
 
     def test_no_base_folder_is_refused(
@@ -214,6 +220,64 @@ class TestReload:
         monkeypatch.delenv("SUBTEXT_BASE_MODEL")
         with pytest.raises(MachineError, match="Set SUBTEXT_BASE_MODEL"):
             judge.Judge.load(judged.run.adapter)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from subtext.evaluation.held_out import judge_held_out
+from subtext.run_dir import RunDir
+
+def watch(progress):
+    if progress.stage == "judge warm" and progress.step > 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+judge_held_out(RunDir(Path(sys.argv[1])), watch)
+"""
+
+
+class TestRestart:
+    def test_a_killed_judging_goes_on_and_ends_in_the_same_file(
+        self, judged: Judged, unjudged: RunDir, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, str(unjudged.path)],
+            cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert not unjudged.held_out_eval.exists()
+        calls = count_generations(monkeypatch)
+        judge_held_out(unjudged)
+        assert len(calls) == 4, "two batches of warm were kept, and all of base"
+        assert unjudged.held_out_eval.read_bytes() == judged.run.held_out_eval.read_bytes()
+
+    def test_a_judged_run_generates_nothing_again(
+        self, judged: Judged, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = judged.run.held_out_eval.read_bytes()
+        calls = count_generations(monkeypatch)
+        judge_held_out(judged.run)
+        assert not calls
+        assert judged.run.held_out_eval.read_bytes() == before
+
+
+def count_generations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by one at every call of `generate`."""
+    load, calls = held_out.load_adapters, []
+
+    def counting(*arguments: Any) -> Any:
+        model = load(*arguments)
+        generate = model.generate
+
+        def counted(**inputs: Any) -> Any:
+            calls.append(1)
+            return generate(**inputs)
+
+        model.generate = counted
+        return model
+
+    monkeypatch.setattr(held_out, "load_adapters", counting)
+    return calls
 
 
 class TestCrash:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from subtext import progress
-from subtext.progress import Progress, TerminalBar, finite_metrics
+from subtext.progress import Progress, TerminalBar, finite_metrics, unit_of
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,31 @@ def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch, stream, drawn):
 
 def test_nobody_watches():
     assert progress.nobody(Progress("grpo", 1, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "unit"),
+    [
+        ("fetch", "bytes"),
+        ("unpack", "files"),
+        ("pivot", "foldings"),
+        ("warm_start", "steps"),
+        ("grpo", "steps"),
+        ("measure", "clips"),
+        ("judge base", "clips"),
+        ("judge no_prosody", "clips"),
+        ("judge step_13", "clips"),
+    ],
+)
+def test_what_a_stage_counts(stage, unit):
+    assert unit_of(stage) == unit
+
+
+def test_the_bar_of_an_altered_prompt_counts_clips(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with TerminalBar() as bar:
+        bar(Progress("judge shuffled_within_speaker", 5, 40))
+    assert "judge shuffled within speaker" in stream.getvalue()
+    assert "5/40" in stream.getvalue()
+    assert " clips" in stream.getvalue()
