@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -19,20 +20,30 @@ from prefect.artifacts import (
 )
 from prefect.logging import get_run_logger
 
-from subtext.progress import UNITS, Progress
-from subtext.run_dir import RunDir
-from subtext.summary import (
+from subtext import strict_json
+from subtext.evaluation.official_folds import PROTOCOL
+from subtext.fold_tables import folds_markdown
+from subtext.markdown import markdown_table
+from subtext.progress import Progress, unit_of
+from subtext.result_tables import (
+    ABLATION_COLUMNS,
+    AGAINST_COLUMNS,
     LEAK_COLUMNS,
     PASS_COLUMNS,
+    ablation_rows,
+    against_rows,
+    doubts,
+    gate_sentence,
     leak_rows,
     leak_sentence,
     pass_rows,
-    place_rows,
+    read_evaluation,
 )
+from subtext.run_dir import RunDir
+from subtext.summary import mlflow_link, place_rows
 
 _LOGGED = ("reward", "accuracy", "loss")
 _LOG_LINES_A_STAGE = 20
-_ESCAPED_BAR = r"\|"
 _SECONDS_BETWEEN_UPDATES = 2.0
 
 
@@ -70,7 +81,7 @@ class PrefectProgress:
         made = create_progress_artifact(
             percent,
             artifact_key(f"{progress.stage} progress"),
-            f"{progress.stage} of {self._run_id}: {progress.max_steps} {UNITS[progress.stage]}",
+            f"{progress.stage} of {self._run_id}: {progress.max_steps} {unit_of(progress.stage)}",
         )
         assert isinstance(made, UUID)  # a coroutine only where the caller is one
         self._artifacts[progress.stage] = made
@@ -89,12 +100,47 @@ def artifact_key(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def show_results(run: RunDir) -> None:
-    """Publish the table of passes as an artifact."""
+def show_evaluation(run: RunDir) -> None:
+    """Publish the verdict, and the tables of passes, comparisons and altered prompts."""
 
     def make() -> None:
-        rows = [dict(zip(PASS_COLUMNS, row, strict=True)) for row in pass_rows(run)]
+        evaluation = read_evaluation(run)
+        rows = [dict(zip(PASS_COLUMNS, row, strict=True)) for row in pass_rows(evaluation)]
         create_table_artifact(rows, "results", f"Held-out clips of {run.run_id}")
+        parts = [
+            f"**{evaluation['verdict']}**",
+            "\n".join(f"- {doubt}" for doubt in doubts(evaluation)),
+            markdown_table(PASS_COLUMNS, pass_rows(evaluation)),
+            markdown_table(AGAINST_COLUMNS, against_rows(evaluation)),
+            markdown_table(ABLATION_COLUMNS, ablation_rows(evaluation)),
+            f"MLflow: {mlflow_link(run)}",
+        ]
+        markdown = "\n\n".join(part for part in parts if part)
+        create_markdown_artifact(markdown, "verdict", f"What {run.run_id} shows")
+
+    quietly(make)
+
+
+def show_gate(run: RunDir) -> None:
+    """Publish the gate's decision with every reason."""
+
+    def make() -> None:
+        gate = run.require(run.gate)
+        rows = [
+            (reason["rule"], "yes" if reason["passed"] else "no", reason["text"])
+            for reason in gate["reasons"]
+        ]
+        table = markdown_table(("rule", "passed", "why"), rows)
+        create_markdown_artifact(f"**{gate_sentence(gate)}**\n\n{table}", "gate", "Champion?")
+
+    quietly(make)
+
+
+def show_folds(path: Path) -> None:
+    """Publish what the official folds show, beside the paper's table where that compares."""
+
+    def make() -> None:
+        create_markdown_artifact(folds_markdown(strict_json.read(path)), "folds", PROTOCOL)
 
     quietly(make)
 
@@ -117,14 +163,6 @@ def show_places(run: RunDir) -> None:
         create_markdown_artifact(table, "places", f"Where {run.run_id} is")
 
     quietly(make)
-
-
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as Markdown; "|" inside a cell, which would end it, is escaped."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', _ESCAPED_BAR) for cell in line)} |" for line in lines
-    )
 
 
 def quietly(make: Callable[[], Any]) -> None:

@@ -14,7 +14,8 @@ from prefect.logging import get_run_logger
 from subtext.data.folder import AUDIO_FOLDER, data_root, resolve_data_root
 from subtext.data.measure.corpus import MeasureError, measure_corpus
 from subtext.errors import DataError, Problem
-from tasks.artifacts import markdown_table, quietly
+from subtext.markdown import markdown_table
+from tasks.artifacts import quietly
 from tasks.retry import can_retry
 from tasks.watching import watched
 

@@ -13,11 +13,20 @@ from pathlib import PurePath
 from typing import Any
 
 from subtext.config import RunConfig
+from subtext.markdown import markdown_table
 from subtext.prompts import build_messages
+from subtext.result_tables import (
+    ABLATION_COLUMNS,
+    AGAINST_COLUMNS,
+    PASS_COLUMNS,
+    ablation_rows,
+    against_rows,
+    doubts,
+    pass_rows,
+)
 from subtext.run_dir import RunDir
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
-_PASSES = {"base": "base model", "warm": "warm-started", "trained": "**trained (this adapter)**"}
 _DATASETS = {"mustard": "MichiganNLP/MUStARD"}  # ids on the Hub
 _CORPUS_TEXTS = {
     "mustard": "[MUStARD](https://github.com/soujanyaporia/MUStARD), lines from TV shows labelled "
@@ -71,12 +80,12 @@ def hub_id(name: str) -> str | None:
 
 
 def render_card(
-    run: RunDir, config: RunConfig, base: Mapping[str, Any], metrics: Mapping[str, Any]
+    run: RunDir, config: RunConfig, base: Mapping[str, Any], evaluation: Mapping[str, Any]
 ) -> str:
     """Return the README.md of the adapter's repository: YAML header and Markdown.
 
     `base` is the record `base` of the adapter's `subtext.json` (`source, name, revision, sha256`),
-    `metrics` what `metrics.json` holds; a pass that it lacks is left out of the table.
+    `evaluation` what `metrics.json` holds: the card has no figure of its own.
     """
     split = run.read(run.split)
     corpus = split.get("corpus", "")
@@ -85,7 +94,7 @@ def render_card(
         _header(base_id, corpus),
         f"# Sarcasm judge, run {run.run_id}",
         _what_it_is(base),
-        f"## Results\n\n{_results(metrics)}{_leaks(run.read(run.leak_report))}",
+        f"## Results\n\n{_results(evaluation)}{_leaks(run.read(run.leak_report))}",
         f"## Training data\n\n{_training_data(split, config, corpus)}",
         f"## Use\n\n{_use(config, base, base_id)}",
         f"## Limits\n\n{_LIMITS.format(corpus=_CORPUS_LIMITS[corpus])}",
@@ -123,44 +132,36 @@ def _what_it_is(base: Mapping[str, Any]) -> str:
     )
 
 
-def _results(metrics: Mapping[str, Any]) -> str:
-    rows = [
-        "| | accuracy (95 % Wilson interval) | well-formed | mean reward | clips | with prosody |",
-        "|---|---|---|---|---|---|",
+def _results(evaluation: Mapping[str, Any]) -> str:
+    tables = [
+        markdown_table(PASS_COLUMNS, pass_rows(evaluation)),
+        markdown_table(AGAINST_COLUMNS, against_rows(evaluation)),
+        markdown_table(ABLATION_COLUMNS, ablation_rows(evaluation)),
     ]
-    passes = metrics["passes"]
-    for name, label in _PASSES.items():
-        if name in passes:
-            figures = passes[name]
-            low, high = figures["accuracy_interval"]
-            rows.append(
-                f"| {label} | {figures['accuracy']:.3f} ({low:.3f} to {high:.3f}) "
-                f"| {figures['well_formed_rate']:.3f} | {figures['mean_reward']:.3f} "
-                f"| {figures['n_eval_clips']} | {figures['n_with_prosody']} |"
-            )
+    majority = evaluation["passes"]["trained"]["majority_accuracy"]
     notes = (
         "Held-out clips that training never saw, the same for every row, answered greedily. A "
-        "malformed answer counts as wrong."
+        "malformed answer counts as wrong. Always giving the commoner label scores "
+        f"{majority:.3f}. Baselines are fitted on the training clips alone. Intervals: Wilson for "
+        "accuracies, a bootstrap over scenes for differences; a verdict also needs the exact "
+        "McNemar test, adjusted by Holm."
     )
-    if "trained" in passes:
-        majority = passes["trained"]["majority_accuracy"]
-        notes += f" Always giving the commoner label scores {majority:.3f}."
-    return "\n".join(rows) + f"\n\n{notes}"
+    champion = evaluation["champion"]
+    if champion and champion["n_trained_on"]:
+        notes += (
+            f" The champion is not asked about the {champion['n_trained_on']} of them that it was "
+            "trained on."
+        )
+    against = [f"- {doubt}" for doubt in doubts(evaluation)]
+    parts = [f"**{evaluation['verdict']}**", *tables, notes, "\n".join(against)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _leaks(report: Mapping[str, Any] | None) -> str:
     if report is None:
         return ""
-    scores = [
-        f"{name} {figures['accuracy']:.3f} ({low:.3f} to {high:.3f})"
-        for name, figures in report["baselines"].items()
-        for low, high in [figures["accuracy_interval"]]
-    ]
-    return (
-        f"\n\nWithout reading a line, fitted on the training clips, on all {report['n_held_out']} "
-        f"held-out clips: {', '.join(scores)}. Pairs of clips that share a line and lie on both "
-        f"sides of the split: {report['scenes']['n_pairs_across']}."
-    )
+    scenes = report["scenes"]["n_pairs_across"]
+    return f"\n\nPairs of clips that share a line and lie on both sides of the split: {scenes}."
 
 
 def _training_data(split: Mapping[str, Any], config: RunConfig, corpus: str) -> str:

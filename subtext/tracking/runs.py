@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -87,27 +86,6 @@ def end_run(run: RunDir, status: Literal["FINISHED", "FAILED", "KILLED"]) -> Non
     if run.tracking.exists():
         with mlflow_errors(f"end the run of {run.run_id}"):
             client(tracking_uri()).set_terminated(mlflow_run_id(run), status=status)
-
-
-def log_evaluation(run: RunDir) -> None:
-    """Log every number of `metrics.json` as `eval/<pass>/<name>`, and both evaluation files.
-
-    A repeated call adds nothing: the values carry the file's time. Raises TrackingError.
-    """
-    from mlflow.entities import Metric
-
-    written_ms = int(run.metrics.stat().st_mtime * 1000)
-    metrics = [
-        Metric(f"eval/{name}/{key}", float(value), written_ms, 0)
-        for name, figures in strict_json.read(run.metrics)["passes"].items()
-        for key, value in figures.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    ]
-    with mlflow_errors(f"take the evaluation of {run.run_id}"):
-        store, run_id = client(tracking_uri()), mlflow_run_id(run)
-        store.log_batch(run_id, metrics=metrics, synchronous=True)
-        for path in (run.metrics, run.held_out_eval):
-            store.log_artifact(run_id, str(path))
 
 
 def log_artifacts(run: RunDir) -> list[str]:

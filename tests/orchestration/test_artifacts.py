@@ -4,6 +4,7 @@ import logging
 
 import pytest
 from prefect.logging import disable_run_logger
+from support.judged_run import LEAK_REPORT, judged_run
 
 from subtext import strict_json
 from subtext.evaluation.leaks import leak_report
@@ -14,9 +15,11 @@ from tasks.artifacts import (
     PrefectProgress,
     artifact_key,
     progress_line,
+    show_evaluation,
+    show_folds,
+    show_gate,
     show_leaks,
     show_places,
-    show_results,
 )
 
 
@@ -34,6 +37,7 @@ from tasks.artifacts import (
             id="only-the-telling-metrics",
         ),
         pytest.param(Progress("judge base", 7, 7), "judge base 7/7", id="no-metrics"),
+        pytest.param(Progress("judge step_13", 7, 7), "judge step_13 7/7", id="checkpoint"),
     ],
 )
 def test_progress_line(progress, line):
@@ -50,6 +54,21 @@ def test_progress_line(progress, line):
 )
 def test_artifact_key(text, key):
     assert artifact_key(text) == key
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A judged run with all that can be shown of it."""
+    run = judged_run(tmp_path / "demo-1")
+    strict_json.write(run.leak_report, LEAK_REPORT)
+    record = {"run_id": "abc", "uri": "http://127.0.0.1:5001", "experiment_id": "7"}
+    strict_json.write(run.tracking, record)
+    reasons = [
+        {"rule": "beats_base", "passed": True, "text": "Better than the base by 0.1 | at n = 40."},
+        {"rule": "no_alarm", "passed": False, "text": "1 alarm."},
+    ]
+    strict_json.write(run.gate, {"decision": "stay", "reasons": reasons})
+    return run
 
 
 class Server:
@@ -69,16 +88,28 @@ class Server:
         return artifacts.UUID(int=len(self.calls))
 
 
-def test_a_server_that_is_down_does_not_end_the_work(monkeypatch, tmp_path):
+def test_a_server_that_is_down_does_not_end_the_work(monkeypatch, run):
     server = Server(monkeypatch, down=True)
     with disable_run_logger():
         watch = PrefectProgress("demo-1")
         for step in range(1, 4):
             watch(Progress("grpo", step, 3))
-        show_results(RunDir(tmp_path))
-        show_places(RunDir(tmp_path))
-        show_leaks(RunDir(tmp_path))
-    assert len(server.calls) >= 2
+        for show in (show_evaluation, show_gate, show_places, show_leaks):
+            n_calls = len(server.calls)
+            show(run)
+            assert len(server.calls) > n_calls
+
+
+@pytest.mark.parametrize("show", [show_evaluation, show_gate, show_leaks, show_folds])
+def test_a_broken_file_does_not_end_the_work(monkeypatch, caplog, tmp_path, show):
+    server = Server(monkeypatch, down=False)
+    monkeypatch.setattr(artifacts, "get_run_logger", lambda: logging.getLogger("watched"))
+    for name in ("metrics.json", "gate.json", "leak_report.json"):
+        (tmp_path / name).write_text("{")
+    with caplog.at_level(logging.WARNING, logger="watched"):
+        show(RunDir(tmp_path) if show is not show_folds else tmp_path / "metrics.json")
+    assert len(caplog.messages) == 1
+    assert server.calls == []
 
 
 @pytest.mark.parametrize(
@@ -128,3 +159,79 @@ def test_the_leak_report_becomes_a_table(monkeypatch, tmp_path):
         "AUROC": "0.500",
     } in rows
     assert "100% of 4 held-out clips" in description
+
+
+def markdown_of(server, key):
+    """Text and description of the markdown artifact `key`."""
+    (call,) = [arguments for arguments, _ in server.calls if arguments[1] == key]
+    return call[0], call[2]
+
+
+def test_the_evaluation_becomes_a_table_and_a_verdict(monkeypatch, run):
+    server = Server(monkeypatch, down=False)
+    evaluation = strict_json.read(run.metrics)
+    evaluation["alarms"] = [{"name": "x", "message": "Nothing was learned."}]
+    strict_json.write(run.metrics, evaluation)
+    with disable_run_logger():
+        show_evaluation(run)
+    ((rows, key, description), _) = server.calls[0]
+    assert (key, description) == ("results", "Held-out clips of demo-1")
+    assert [row["policy"] for row in rows] == ["base", "warm-started", "trained"]
+    assert rows[-1]["accuracy"] == f"{evaluation['passes']['trained']['accuracy']:.3f}"
+    text, description = markdown_of(server, "verdict")
+    assert description == "What demo-1 shows"
+    assert text.startswith(f"**{evaluation['verdict']}**\n\n- Nothing was learned.\n\n| policy |")
+    for name in ("trained", "TF-IDF line + context", "no prosody"):
+        assert f"\n| {name} | " in text
+    assert text.endswith("MLflow: <http://127.0.0.1:5001/#/experiments/7/runs/abc>")
+
+
+def test_without_doubts_and_altered_prompts_nothing_stands_in_their_place(monkeypatch, run):
+    server = Server(monkeypatch, down=False)
+    evaluation = strict_json.read(run.metrics)
+    strict_json.write(run.metrics, {**evaluation, "ablations": {}})
+    with disable_run_logger():
+        show_evaluation(run)
+    text, _ = markdown_of(server, "verdict")
+    assert "\n\n\n" not in text
+    assert "full - this" not in text
+    assert "\n- " not in text
+
+
+def test_the_gate_gives_every_reason(monkeypatch, run):
+    server = Server(monkeypatch, down=False)
+    with disable_run_logger():
+        show_gate(run)
+    text, description = markdown_of(server, "gate")
+    assert description == "Champion?"
+    assert text == (
+        "**not promoted; rules failed: no alarm**\n\n"
+        "| rule | passed | why |\n| --- | --- | --- |\n"
+        "| beats_base | yes | Better than the base by 0.1 \\| at n = 40. |\n"
+        "| no_alarm | no | 1 alarm. |"
+    )
+
+
+def test_the_folds_become_tables(monkeypatch, run):
+    server = Server(monkeypatch, down=False)
+    evaluation = strict_json.read(run.metrics)
+    figures = evaluation["passes"]
+    path = strict_json.write(
+        run.path / "folds.json",
+        {
+            "protocol": "official folds (speaker-dependent)", "n_clips": 40,
+            "pooled": {"trained": figures["trained"]},
+            "mean": {**figures, **evaluation["baselines"]},
+            "folds": [{"fold": 3, "n": 8, "run_id": "cpu-1-fold-3", "policies": figures}],
+            "comparisons": evaluation["comparisons"], "paper": None,
+            "paper_left_out": "The paper's figures are of MUStARD; these clips are another corpus.",
+        },
+    )  # fmt: skip
+    with disable_run_logger():
+        show_folds(path)
+    text, description = markdown_of(server, "folds")
+    assert description == "official folds (speaker-dependent)"
+    assert f"out-of-fold accuracy {figures['trained']['accuracy']:.3f} (" in text
+    assert "cpu-1-fold-3" in text
+    assert "these clips are another corpus" in text
+    assert "| as published |" not in text

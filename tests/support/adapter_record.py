@@ -11,7 +11,7 @@ TINY_BASE = {"source": "tiny", "name": "subtext-tiny", "revision": "", "sha256":
 
 def adapter_record(**changes: Any) -> dict[str, Any]:
     return {
-        "schema": "subtext-adapter/2",
+        "schema": "subtext-adapter/3",
         "base": TINY_BASE,
         "dtype": "float32",
         "quantization": "none",
@@ -19,4 +19,5 @@ def adapter_record(**changes: Any) -> dict[str, Any]:
         "prosody_reference": PUBLISHED.record(),
         "prompt": {"header": "blind", "speaker": "masked", "cue_rules": False},
         "max_new_tokens": 8,
+        "batch_size": 4,
     } | changes

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.judged_run import evaluation_of
 
 from subtext import strict_json
-from subtext.config import RunConfig
 from subtext.evaluation.leaks import leak_report
-from subtext.evaluation.metrics import score_completion, summarise
+from subtext.markdown import markdown_table
 from subtext.profiles import resolve
 from subtext.prompts import system_prompt
 from subtext.publishing.card import hub_id, render_card
+from subtext.result_tables import (
+    ABLATION_COLUMNS,
+    AGAINST_COLUMNS,
+    PASS_COLUMNS,
+    ablation_rows,
+    against_rows,
+    pass_rows,
+)
 from subtext.run_dir import RunDir
 
 HUB_BASE = {"source": "hub", "name": "Qwen/Qwen2.5-3B-Instruct", "revision": "a" * 40, "sha256": ""}
@@ -26,16 +33,6 @@ GGUF_BASE = {
 }  # fmt: skip
 FOLDER_BASE = {"source": "path", "name": "tiny-policy", "revision": "", "sha256": "c" * 64}
 SPLIT = {"train": ["a", "b"], "held_out": ["c"], "judged": ["c"], "data_digest": "d" * 64}
-CLIP = {"sarcasm": True, "prosody": None, "is_pivot": False}
-RIGHT = '<think>a</think><final>{"label":"sarcastic","confidence":0.9}</final>'
-
-
-def figures(n_correct: int, n: int) -> dict[str, Any]:
-    answers = [RIGHT] * n_correct + ["no answer"] * (n - n_correct)
-    summary = summarise(
-        [score_completion(f"c{i}", CLIP, text, True, 5) for i, text in enumerate(answers)]
-    )
-    return {key: value for key, value in summary.items() if key != "results"}
 
 
 @pytest.fixture
@@ -46,9 +43,10 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def card_of(run: RunDir, base: dict[str, Any] = HUB_BASE, **overrides: Any) -> tuple[dict, str]:
-    config = resolve("cpu", overrides)
-    metrics = {"passes": {"base": figures(4, 10), "trained": figures(7, 10)}, "training": {}}
-    text = render_card(run, config, base, metrics)
+    return parts_of(render_card(run, resolve("cpu", overrides), base, evaluation_of()))
+
+
+def parts_of(text: str) -> tuple[dict, str]:
     _, header, body = text.split("---\n", 2)
     return yaml.safe_load(header), body
 
@@ -100,20 +98,55 @@ def test_a_quantised_base_is_told_from_the_hubs(run: RunDir) -> None:
     assert "differ from those of the Hub repository" not in card_of(run)[1]
 
 
-def test_the_table_shows_each_pass_with_its_wilson_interval(run: RunDir) -> None:
-    _, body = card_of(run)
-    rows = [line for line in body.splitlines() if line.startswith(("| base", "| warm-", "| **tr"))]
-    # Wilson for 4 and 7 of 10, by hand: (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n).
-    assert rows[0].startswith("| base model | 0.400 (0.168 to 0.687) | 0.400 |")
-    assert rows[1].startswith("| **trained (this adapter)** | 0.700 (0.397 to 0.892) | 0.700 |")
-    assert len(rows) == 2  # no warm start, no row
-    assert all(row.endswith("| 10 | 0 |") for row in rows)
-    assert "commoner label scores 1.000" in body
+@pytest.mark.parametrize("champion", [False, True], ids=["first run", "beside a champion"])
+def test_the_card_takes_its_figures_from_the_evaluation(run: RunDir, champion: bool) -> None:
+    evaluation = evaluation_of(champion=champion)
+    _, body = parts_of(render_card(run, resolve("cpu"), HUB_BASE, evaluation))
+    assert f"**{evaluation['verdict']}**" in body
+    for columns, rows in (
+        (PASS_COLUMNS, pass_rows(evaluation)),
+        (AGAINST_COLUMNS, against_rows(evaluation)),
+        (ABLATION_COLUMNS, ablation_rows(evaluation)),
+    ):
+        assert rows and markdown_table(columns, rows) in body
+    majority = evaluation["passes"]["trained"]["majority_accuracy"]
+    assert f"commoner label scores {majority:.3f}" in body
+    assert ("champion" in body) is champion
 
 
-def test_a_run_without_any_judged_pass_still_has_a_card(run: RunDir) -> None:
-    text = render_card(run, RunConfig(), HUB_BASE, {"passes": {}})
-    assert "commoner label" not in text
+def test_a_champion_on_fewer_clips_is_said_to_be_on_fewer(run: RunDir) -> None:
+    evaluation = evaluation_of(champion=True)
+    said = "not asked about the 11 of them that it was trained on"
+    assert "not asked" not in render_card(run, resolve("cpu"), HUB_BASE, evaluation)
+    evaluation["champion"]["n_trained_on"] = 11
+    assert said in render_card(run, resolve("cpu"), HUB_BASE, evaluation)
+
+
+def test_a_changed_figure_changes_the_card(run: RunDir) -> None:
+    evaluation = evaluation_of()
+    evaluation["passes"]["trained"].update(accuracy=0.1234, accuracy_interval=[0.0321, 0.3456])
+    _, body = parts_of(render_card(run, resolve("cpu"), HUB_BASE, evaluation))
+    (row,) = [line for line in body.splitlines() if line.startswith("| trained | ")]
+    assert row.startswith("| trained | 0.123 | 0.03-0.35 | ")
+
+
+def test_without_altered_prompts_or_warm_start_their_rows_are_left_out(run: RunDir) -> None:
+    evaluation = evaluation_of()
+    del evaluation["passes"]["warm"]
+    _, body = parts_of(render_card(run, resolve("cpu"), HUB_BASE, {**evaluation, "ablations": {}}))
+    assert "warm-started" not in body
+    assert ABLATION_COLUMNS[0] not in body
+    assert "\n\n\n" not in body
+
+
+def test_what_stands_against_the_figures_stands_beside_them(run: RunDir) -> None:
+    evaluation = evaluation_of() | {
+        "alarms": [{"name": "no_learning_signal", "message": "Nothing was learned."}],
+        "warnings": [{"name": "leak", "message": "The speaker tells the label."}],
+    }
+    _, body = parts_of(render_card(run, resolve("cpu"), HUB_BASE, evaluation))
+    results = body.split("## Results\n")[1].split("\n## ")[0]
+    assert "- Nothing was learned.\n- The speaker tells the label." in results
 
 
 @pytest.mark.parametrize(
@@ -122,7 +155,7 @@ def test_a_run_without_any_judged_pass_still_has_a_card(run: RunDir) -> None:
         (
             {"corpus": "mustard"},
             ["MichiganNLP/MUStARD"],
-            ["MUStARD](", "Acted English comedy"],
+            ["MUStARD](", "Acted English comedy", "0.69 accuracy"],
             ["synthetic"],
         ),
         (
@@ -131,8 +164,13 @@ def test_a_run_without_any_judged_pass_still_has_a_card(run: RunDir) -> None:
             ["invented lines", "synthetic", "nothing about sarcasm in the wild"],
             ["MUStARD", "comedy"],
         ),
-        ({"corpus": ""}, None, ["Clips in MUStARD's format", "not examined"], ["comedy", "0.69"]),
-        ({}, None, ["Clips in MUStARD's format"], ["comedy", "0.69"]),
+        (
+            {"corpus": ""},
+            None,
+            ["Clips in MUStARD's format", "not examined"],
+            ["comedy", "0.69 accuracy"],
+        ),
+        ({}, None, ["Clips in MUStARD's format"], ["comedy", "0.69 accuracy"]),
     ],
     ids=["MUStARD", "demo corpus", "somebody's own", "split of an earlier version"],
 )
@@ -174,22 +212,18 @@ def test_limits_and_settings_are_there_and_the_place_of_the_run_is_not(run: RunD
     assert str(run.path) not in body
 
 
-def test_the_card_says_what_trivial_predictors_score(run: RunDir) -> None:
-    clips = {
-        f"c{i}": {
-            "utterance": f"Oh, {i}.", "speaker": "ABC"[i % 3], "show": "S", "context": [],
-            "context_speakers": [], "sarcasm": i % 3 == 0, "prosody": None,
-        }
-        for i in range(12)
+def test_the_card_says_what_lies_on_both_sides_of_the_split(run: RunDir) -> None:
+    clip = {
+        "utterance": "We all say this.", "speaker": "A", "show": "S", "context": [],
+        "context_speakers": [], "prosody": None,
     }  # fmt: skip
-    ids = sorted(clips)
-    split = {**SPLIT, "kind": "scene", "train": ids[:6], "held_out": ids[6:]}
+    clips = {f"c{i}": {**clip, "sarcasm": i % 2 == 0} for i in range(4)}
+    split = {**SPLIT, "kind": "random", "train": ["c0", "c1"], "held_out": ["c2", "c3"]}
+    assert "both sides of the split" not in card_of(run)[1]
     strict_json.write(run.leak_report, leak_report(clips, split))
-    _, body = card_of(run, data={"split": "scene"})
-    assert "data.split is `scene`" in body
-    assert re.search(r"on all 6\nheld-out clips|on all 6 held-out clips", body)
-    assert re.search(r"speaker \d\.\d{3} \(0\.\d{3} to [01]\.\d{3}\)", body)
-    assert "lie on both sides of the split: 0." in body
+    _, body = card_of(run, data={"split": "random"})
+    assert "data.split is `random`" in body
+    assert "lie on both sides of the split: 4." in body
 
 
 def test_the_same_run_gives_the_same_bytes(run: RunDir) -> None:

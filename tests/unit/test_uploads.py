@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.adapter_record import adapter_record
+from support.judged_run import judged_run
 
 from subtext import strict_json
 from subtext.errors import DataError, SubtextError
-from subtext.profiles import resolve
 from subtext.publishing.uploads import UploadsError, check_finished, write_card
 from subtext.run_dir import RunDir, load_config
 
@@ -20,13 +20,8 @@ BASE = {"source": "path", "name": "tiny-policy", "revision": "", "sha256": "c" *
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     """A judged run as training leaves it: with the draft of a card that TRL writes."""
-    run = RunDir(tmp_path / "demo-7").create()
-    config = resolve("demo").model_dump(mode="json")
-    strict_json.write(run.config, {"profile": "demo", "config": config})
-    split = {"train": ["a"], "held_out": ["b"], "judged": ["b"], "data_digest": "d" * 64}
-    strict_json.write(run.split, {**split, "corpus": "demo"})
+    run = judged_run(tmp_path / "demo-7")
     strict_json.write(run.adapter / "subtext.json", adapter_record(base=BASE))
-    strict_json.write(run.metrics, {"passes": {}, "training": {}})
     run.model_card.write_text("# Model Card for runs/demo-7")
     return run
 
