@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from subtext.answer import parse_final, reasoning_text
 from subtext.config import ModelConfig, PromptConfig
-from subtext.data.json_files import is_unicode
 from subtext.data.masking import Cast
 from subtext.errors import DataError, MachineError, Problem
-from subtext.evaluation.generate import generate_answers
+from subtext.evaluation.answer_cache import AnswerCache
+from subtext.evaluation.generate import Answer, generate_answers
+from subtext.evaluation.policy_digest import policy_digest
+from subtext.evaluation.records import p_sarcastic
+from subtext.judge_clips import measured_clips
 from subtext.policy.base_model import BaseModel, resolve_base
 from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.prompts import build_messages
 from subtext.prosody.reference import Reference
-from subtext.prosody.schema import record_problems
+from subtext.prosody.render import render_pitch_contour, render_prosody_features
 
 logger = logging.getLogger(__name__)
 
 
+class OtherBaseWarning(UserWarning):
+    """The base model found here is not the one that the adapter was trained on."""
+
+
 @dataclass(frozen=True)
 class Judge:
-    """A loaded policy. Make one with `Judge.load(adapter)`; it may judge any number of clips."""
+    """A loaded policy. Make one with `Judge.load(adapter)`; it may judge any number of clips.
+
+    `digest` tells it from every other policy, `base_digest` its base without the adapter.
+    """
 
     model: Any
     tokenizer: Any
@@ -37,122 +48,108 @@ class Judge:
     cast: Cast
     reference: Reference
     max_new_tokens: int
+    batch_size: int
+    digest: str
+    base_digest: str
 
     @classmethod
-    def load(cls, adapter: Path) -> Judge:
+    def load(cls, adapter: Path, base_folder: str = "") -> Judge:
         """Load the adapter in folder `adapter` and the base model that its record names.
 
-        For an adapter trained on a local folder, `$SUBTEXT_BASE_MODEL` says where that lies.
-        Raises DataError without a record, MachineError when the base found is not the recorded one.
+        For an adapter trained on a local folder, `$SUBTEXT_BASE_MODEL` or else `base_folder` says
+        where that lies. Warns (`OtherBaseWarning`) where the base found has another digest than
+        the recorded one. Raises DataError without a record, MachineError where there is no base,
+        or one that the adapter does not fit.
         """
         hush_libraries()
         record = read_adapter_record(adapter)
-        base = _recorded_base(record["base"], os.environ.get("SUBTEXT_BASE_MODEL", ""))
+        base = _recorded_base(
+            record["base"], os.environ.get("SUBTEXT_BASE_MODEL", "") or base_folder
+        )
         precision = _recorded_precision(record)
         return cls(
-            model=load_adapters(load_base(base, precision), {"trained": adapter}),
+            model=_wrapped(load_base(base, precision), adapter, record["base"], base),
             tokenizer=load_tokenizer(base),
             prompt=PromptConfig.model_validate(record["prompt"]),
             cast=Cast.of_record(record["cast"]),
             reference=Reference.of_record(record["prosody_reference"]),
             max_new_tokens=record["max_new_tokens"],
+            batch_size=record["batch_size"],
+            digest=policy_digest(base, precision, adapter),
+            base_digest=policy_digest(base, precision, None),
         )
 
     def judge(
-        self, clips: Sequence[Mapping[str, Any]], batch_size: int = 16
+        self, clips: Sequence[Mapping[str, Any]], batch_size: int | None = None
     ) -> list[dict[str, Any]]:
         """Judge `clips`, each a mapping with `utterance` and, where known, `context`,
-        `context_speakers`, `speaker`, `prosody` and `clip_id`. Each is judged by itself.
+        `context_speakers`, `speaker`, `clip_id`, and either `prosody`, a record, or `audio`, the
+        path of the line's sound. Each is judged by itself.
 
         Returns one dict a clip: `label` ("sarcastic", "sincere" or None where the answer was
-        malformed), `confidence` (0..1), `reasoning` (None where there was none), `well_formed`.
-        Raises DataError that lists everything wrong with any clip.
+        malformed), `confidence` (0..1), `p_sarcastic` (0..1; 0.5 where malformed), `reasoning`
+        (None where there was none), `well_formed`. In batches of the recorded size, unless
+        `batch_size` is given, the clips of an evaluation get its answers exactly: rounding differs
+        with what shares a batch. Raises DataError that lists everything wrong with any clip.
         """
-        problems = [
-            problem
-            for index, clip in enumerate(clips)
-            for problem in clip_problems(f"clip {index}", clip)
-        ]
-        if batch_size < 1:
-            problems.append(
-                Problem("judge", "batch_size", batch_size, "is less than 1", "Give 1 or more.")
-            )
-        if problems:
-            raise DataError("Clips refused", problems)
-        conversations = [self._messages(clip) for clip in clips]
         judged: dict[int, dict[str, Any]] = {}
-        for batch in generate_answers(
-            self.model,
-            self.tokenizer,
-            conversations,
-            max_new_tokens=self.max_new_tokens,
-            batch_size=batch_size,
-        ):
+        for batch in self.answers(measured_clips(clips), batch_size):
             for index, answer in batch:
-                label, confidence, well_formed = parse_final(answer.text)
-                judged[index] = {
-                    "label": label,
-                    "confidence": confidence,
-                    "reasoning": reasoning_text(answer.text),
-                    "well_formed": well_formed,
-                }
-        return [judged[index] for index in range(len(conversations))]
+                judged[index] = _judgement(answer.text)
+        return [judged[index] for index in range(len(clips))]
+
+    def answers(
+        self,
+        clips: Sequence[Mapping[str, Any]],
+        batch_size: int | None = None,
+        cache: AnswerCache | None = None,
+        *,
+        adapted: bool = True,
+    ) -> Iterator[list[tuple[int, Answer]]]:
+        """Yield (index, answer) batch by batch for `clips` without problems, sound measured.
+
+        `cache` keeps answers between calls; without `adapted` the base alone answers. Raises
+        DataError for a `batch_size` below 1.
+        """
+        if batch_size is not None and batch_size < 1:
+            problem = Problem("judge", "batch_size", batch_size, "is below 1", "Give 1 or more.")
+            raise DataError("Clips refused", [problem])
+        with contextlib.nullcontext() if adapted else self.model.disable_adapter():
+            yield from generate_answers(
+                self.model,
+                self.tokenizer,
+                [self._messages(clip) for clip in clips],
+                max_new_tokens=self.max_new_tokens,
+                batch_size=batch_size or self.batch_size,
+                cache=cache,
+                policy=self.digest if adapted else self.base_digest,
+            )
+
+    def delivery(self, clip: Mapping[str, Any]) -> str:
+        """Return the lines of prosody that the model reads of `clip`, its sound measured."""
+        clip_id, described = self._described(clip)
+        prosody = described[clip_id]["prosody"]
+        lines = render_prosody_features(clip_id, prosody), render_pitch_contour(clip_id, prosody)
+        return "\n".join(lines)
 
     def _messages(self, clip: Mapping[str, Any]) -> list[dict[str, str]]:
+        clip_id, described = self._described(clip)
+        return build_messages(clip_id, described, self.prompt, self.cast)
+
+    def _described(self, clip: Mapping[str, Any]) -> tuple[str, dict[str, dict[str, Any]]]:
         clip_id = str(clip.get("clip_id") or "unknown")
-        scenarios = self.reference.described_clips({clip_id: _as_clip(clip)})
-        return build_messages(clip_id, scenarios, self.prompt, self.cast)
+        return clip_id, self.reference.described_clips({clip_id: _as_clip(clip)})
 
 
-def clip_problems(where: str, clip: object) -> list[Problem]:
-    """Return everything that keeps `clip` from being judged; `where` names it in the problems."""
-    if not isinstance(clip, Mapping):
-        remedy = "Give a mapping with utterance, and with context, speaker, prosody where known."
-        return [Problem(where, "clip", clip, "is no clip", remedy)]
-    text = clip.get("utterance")
-    problems = []
-    if not _is_text(text) or not text.strip():
-        problems.append(Problem(where, "utterance", text, "is no text", "Give the line to judge."))
-    for key in ("speaker", "clip_id"):
-        if clip.get(key) is not None and not _is_text(clip[key]):
-            remedy = "Give a text, or leave it out."
-            problems.append(Problem(where, key, clip[key], "is no text", remedy))
-    return [*problems, *_context_problems(where, clip), *_prosody_problems(where, clip)]
-
-
-def _context_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
-    lines, speakers = clip.get("context"), clip.get("context_speakers")
-    given = {"context": lines, "context_speakers": speakers}
-    bad = [key for key, value in given.items() if not _is_list_of_text(value)]
-    for key in bad:
-        yield Problem(where, key, given[key], "is no list of text", "Give one text a line.")
-    n_lines = 0 if bad else len(lines or ())
-    if not bad and speakers and len(speakers) != n_lines:
-        yield Problem(
-            where, "context_speakers", speakers, f"does not fit {n_lines} lines of context",
-            "Give one speaker a line, or none at all.",
-        )  # fmt: skip
-
-
-def _prosody_problems(where: str, clip: Mapping[str, Any]) -> Iterator[Problem]:
-    prosody = clip.get("prosody")
-    if isinstance(prosody, Mapping):
-        yield from record_problems(f"{where}, prosody", prosody)
-        for name, value in prosody.items():
-            numbers = value if isinstance(value, list) else [value]
-            if any(isinstance(item, float) and not math.isfinite(item) for item in numbers):
-                yield Problem(f"{where}, prosody", name, value, "is not finite", "Give null.")
-    elif prosody is not None:
-        remedy = "Give a record of prosody.json, or null."
-        yield Problem(where, "prosody", prosody, "is no record", remedy)
-
-
-def _is_text(value: Any) -> TypeGuard[str]:
-    return isinstance(value, str) and is_unicode(value)
-
-
-def _is_list_of_text(value: Any) -> bool:
-    return value is None or (isinstance(value, list | tuple) and all(map(_is_text, value)))
+def _judgement(text: str) -> dict[str, Any]:
+    label, confidence, well_formed = parse_final(text)
+    return {
+        "label": label,
+        "confidence": confidence,
+        "p_sarcastic": p_sarcastic(label, confidence),
+        "reasoning": reasoning_text(text),
+        "well_formed": well_formed,
+    }
 
 
 def _as_clip(clip: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,11 +193,29 @@ def _recorded_base(record: Mapping[str, Any], base_folder: str) -> BaseModel:
         revision=record["revision"] or "main",
     )
     base = resolve_base(model)
-    if record["sha256"] and base.sha256 != record["sha256"]:
+    if _is_other(record, base):
+        warnings.warn(
+            f"the adapter was trained on a base model with sha256 {record['sha256']}, and the one "
+            f"found here has {base.sha256}: answers will differ from those on record",
+            OtherBaseWarning,
+            stacklevel=3,
+        )
+    return base
+
+
+def _is_other(record: Mapping[str, Any], base: BaseModel) -> bool:
+    return bool(record["sha256"]) and base.sha256 != record["sha256"]
+
+
+def _wrapped(model: Any, adapter: Path, record: Mapping[str, Any], base: BaseModel) -> Any:
+    try:
+        return load_adapters(model, {"trained": adapter})
+    except (RuntimeError, ValueError) as error:  # peft's own: layers missing or of another shape
+        if not _is_other(record, base):
+            raise
         problem = Problem(
             "subtext.json", "base.sha256", record["sha256"],
-            f"the base model found here has {base.sha256}, so answers would differ",
-            "Install the version that the adapter was trained on.",
+            f"the base model found here has {base.sha256}, and the adapter does not fit it",
+            "Install the model that the adapter was trained on.",
         )  # fmt: skip
-        raise MachineError("The base model is another one", [problem])
-    return base
+        raise MachineError("The base model is another one", [problem]) from error

@@ -1,9 +1,10 @@
 """The registered model: MLflow runs this file to build the pyfunc (models-from-code, no pickle).
 
 `predict` takes a table of clips with the columns `utterance` and, optional, `context`,
-`context_speakers` (lists of text), `speaker`, `clip_id` (text) and `prosody` (a record or null);
-it returns, row by row under the same index, `label` ("sarcastic", "sincere" or None),
-`confidence` (0..1), `reasoning` (text or None) and `well_formed`.
+`context_speakers` (lists of text), `speaker`, `clip_id` (text), and either `prosody` (a record or
+null) or `audio` (the path of the line's sound, which is then measured; or null). It returns, row by
+row under the same index, `label` ("sarcastic", "sincere" or None), `confidence` and `p_sarcastic`
+(0..1), `reasoning` (text or None) and `well_formed`.
 Nothing imports this module: it needs MLflow at module level and sets MLflow's current model.
 """
 
@@ -15,11 +16,17 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from subtext.errors import DataError
-
-FIELDS = ("clip_id", "utterance", "context", "context_speakers", "speaker", "prosody")
+FIELDS = (
+    "clip_id", "utterance", "context", "context_speakers", "speaker", "prosody", "audio",
+)  # fmt: skip
 # text columns would turn None into NaN
-DTYPES = {"label": object, "confidence": float, "reasoning": object, "well_formed": bool}
+DTYPES = {
+    "label": object,
+    "confidence": float,
+    "p_sarcastic": float,
+    "reasoning": object,
+    "well_formed": bool,
+}
 
 
 class JudgeModel(mlflow.pyfunc.PythonModel):
@@ -35,17 +42,10 @@ class JudgeModel(mlflow.pyfunc.PythonModel):
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> pd.DataFrame:
         """Judge each row. Raises DataError that lists every row which can't be judged."""
-        from subtext.judge import clip_problems
+        from subtext.judge_clips import measured_clips
 
         clips = [_clip(row) for row in model_input.to_dict(orient="records")]
-        problems = [
-            problem
-            for row, clip in enumerate(clips)
-            for problem in clip_problems(f"row {row}", clip)
-        ]
-        if problems:
-            raise DataError("Table refused", problems)
-        answers = self._judge.judge(clips)
+        answers = self._judge.judge(measured_clips(clips, "row"))
         columns = {
             name: pd.Series([answer[name] for answer in answers], model_input.index, dtype)
             for name, dtype in DTYPES.items()

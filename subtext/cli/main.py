@@ -1,4 +1,4 @@
-"""The console script `subtext`: data, prosody, configuration, finished runs, the local Hub.
+"""The console script `subtext`: data, prosody, configuration, runs and the models they made.
 
 Parses, then delegates; each group of commands has its own file. Training and the preparation of
 many clips are flows and are started from the checkout, with `prefect deployment run subtext/train`
@@ -14,8 +14,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from subtext.cli.champion import champion_app
+from subtext.cli.compare import compare
 from subtext.cli.config import config_app
 from subtext.cli.data import data_app
+from subtext.cli.judge import judge
 from subtext.cli.prosody import prosody_app
 from subtext.errors import SubtextError
 from subtext.paths import project_root
@@ -29,6 +32,9 @@ app = typer.Typer(
 app.add_typer(data_app, name="data", no_args_is_help=True)
 app.add_typer(prosody_app, name="prosody", no_args_is_help=True)
 app.add_typer(config_app, name="config", no_args_is_help=True)
+app.add_typer(champion_app, name="champion", no_args_is_help=True)
+app.command("judge")(judge)
+app.command("compare")(compare)
 
 
 @app.command("show")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from subtext.config import PromptConfig
 from subtext.prosody.reference import ReferenceRecord
 
-ADAPTER_SCHEMA = "subtext-adapter/2"
+ADAPTER_SCHEMA = "subtext-adapter/3"
 
 
 class _Closed(BaseModel):
@@ -39,3 +39,4 @@ class AdapterRecord(_Closed):
     prosody_reference: ReferenceRecord
     prompt: PromptConfig
     max_new_tokens: Annotated[int, Field(strict=True, ge=1)]
+    batch_size: Annotated[int, Field(strict=True, ge=1)]

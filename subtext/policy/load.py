@@ -165,6 +165,7 @@ def save_adapter(
         "prosody_reference": reference.record(),
         "prompt": config.prompt.model_dump(mode="json"),
         "max_new_tokens": config.evaluation.max_new_tokens or config.grpo.max_completion_length,
+        "batch_size": config.evaluation.batch_size,
     }
     strict_json.write(unfinished / ADAPTER_RECORD, record)
     old = folder.with_name(f".{folder.name}.old")

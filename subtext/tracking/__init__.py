@@ -5,13 +5,23 @@ and in a worker thread the fluent functions would silently open a second run.
 Importing this package loads no MLflow.
 """
 
+from subtext.tracking.champion import (
+    champion_overview,
+    current_champion,
+    move_champion,
+    undo_champion,
+)
 from subtext.tracking.commits import tag_commits
+from subtext.tracking.evaluation import log_evaluation
+from subtext.tracking.folds import log_folds
+from subtext.tracking.judging import judge_champion, judge_model
 from subtext.tracking.metric_writer import MetricWriter
+from subtext.tracking.models import load_judge, model_prompt
+from subtext.tracking.promotion import apply_gate
 from subtext.tracking.registry import register_version
 from subtext.tracking.runs import (
     end_run,
     log_artifacts,
-    log_evaluation,
     mlflow_run_id,
     start_run,
 )
@@ -19,13 +29,23 @@ from subtext.tracking.store import check_reachable, tracking_uri
 
 __all__ = [
     "MetricWriter",
+    "apply_gate",
+    "champion_overview",
     "check_reachable",
+    "current_champion",
     "end_run",
+    "judge_champion",
+    "judge_model",
+    "load_judge",
     "log_artifacts",
     "log_evaluation",
+    "log_folds",
     "mlflow_run_id",
+    "model_prompt",
+    "move_champion",
     "register_version",
     "start_run",
     "tag_commits",
     "tracking_uri",
+    "undo_champion",
 ]

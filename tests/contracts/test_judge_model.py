@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -15,23 +16,35 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
+from safetensors.torch import load_file, save_file
 from support.tiny_policy import build_tiny_policy
 
 from subtext import strict_json, tracking
 from subtext.config import ModelConfig, PromptConfig
 from subtext.data.masking import Cast
-from subtext.errors import DataError
-from subtext.judge import Judge, clip_problems
+from subtext.errors import DataError, MachineError
+from subtext.judge import Judge, OtherBaseWarning
+from subtext.judge_clips import clip_problems
+from subtext.policy.load import read_adapter_record
 from subtext.profiles import resolve
+from subtext.prosody.measure import measure_clip
 from subtext.prosody.reference import PUBLISHED
 from subtext.prosody.schema import record_problems
 from subtext.run_dir import RunDir
 
 URI = "models:/tiny@challenger"
+SOUND = next((Path(__file__).resolve().parents[2] / "data" / "demo" / "audio").glob("*.flac"))
 ANSWERS = (
-    {"label": "sarcastic", "confidence": 0.8, "reasoning": "too cheerful", "well_formed": True},
-    {"label": None, "confidence": 0.5, "reasoning": None, "well_formed": False},
-)
+    {
+        "label": "sarcastic", "confidence": 0.8, "p_sarcastic": 0.8, "reasoning": "too cheerful",
+        "well_formed": True,
+    },
+    {
+        "label": None, "confidence": 0.5, "p_sarcastic": 0.5, "reasoning": None,
+        "well_formed": False,
+    },
+)  # fmt: skip
+COLUMNS = ["label", "confidence", "p_sarcastic", "reasoning", "well_formed"]
 PROSODY = {
     "duration_s": 1.5, "f0_median_hz": 180.0, "f0_sd_st": None, "f0_range_st": 6.0,
     "voiced_fraction": 0.5, "intensity_sd_db": 4.0, "hnr_mean_db": 9.0, "pause_count": 0,
@@ -116,7 +129,7 @@ class TestRealModel:
             index=[7, 3],
         )
         result = mlflow.pyfunc.load_model(URI).predict(table)
-        assert list(result.columns) == ["label", "confidence", "reasoning", "well_formed"]
+        assert list(result.columns) == COLUMNS
         assert list(result.index) == [7, 3]
         expected = Judge.load(run.adapter).judge(
             [clip(speaker="B"), {"utterance": "Great.", "context": []}]
@@ -124,6 +137,39 @@ class TestRealModel:
         assert result.to_dict(orient="records") == expected
         # a random model writes no answer: the missing label must not become NaN
         assert result["label"].tolist() == [None, None]
+
+    def test_other_base_is_told_with_both_digests(
+        self, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = build_tiny_policy(tmp_path / "other")
+        weights = load_file(other / "model.safetensors")
+        changed = {name: weight * 1.01 for name, weight in weights.items()}
+        save_file(changed, other / "model.safetensors", {"format": "pt"})
+        monkeypatch.setenv("SUBTEXT_BASE_MODEL", str(other))
+        with pytest.warns(OtherBaseWarning) as caught:
+            model = mlflow.pyfunc.load_model(URI)
+        digests = [
+            read_adapter_record(run.adapter)["base"]["sha256"],
+            hashlib.sha256((other / "model.safetensors").read_bytes()).hexdigest(),
+        ]
+        said = [str(item.message) for item in caught if item.category is OtherBaseWarning]
+        assert [all(digest in text for digest in digests) for text in said] == [True]
+        assert len(model.predict(pd.DataFrame([clip()]))) == 1
+
+    def test_base_that_does_not_fit_and_no_base_are_refused(
+        self, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        other = build_tiny_policy(tmp_path / "smaller")
+        small = AutoConfig.from_pretrained(other, hidden_size=64)
+        AutoModelForCausalLM.from_config(small).save_pretrained(other)
+        monkeypatch.setenv("SUBTEXT_BASE_MODEL", str(other))
+        with pytest.raises(MachineError, match="does not fit"), pytest.warns(OtherBaseWarning):
+            Judge.load(run.adapter)
+        monkeypatch.delenv("SUBTEXT_BASE_MODEL")
+        with pytest.raises(MachineError, match="Set SUBTEXT_BASE_MODEL"):
+            Judge.load(run.adapter)
 
     def test_input_example_of_the_version_is_judged(self, run: RunDir) -> None:
         model = mlflow.pyfunc.load_model(URI)
@@ -197,6 +243,10 @@ class TestClips:
             pytest.param(clip(prosody="flat"), ["prosody"], id="prosody-is-text"),
             pytest.param(clip(prosody={**PROSODY, "pitch": 1}), ["pitch"], id="prosody-field"),
             pytest.param(clip(prosody=PROSODY_NAN), ["hnr_mean_db"], id="prosody-nan"),
+            pytest.param(clip(audio=7), ["audio"], id="audio-is-a-number"),
+            pytest.param(
+                clip(audio="a.wav", prosody=PROSODY), ["audio"], id="audio-beside-prosody"
+            ),
             pytest.param(clip(utterance="Great\ud800"), ["utterance"], id="half-a-pair-in-line"),
             pytest.param(clip(context=["\udfff"]), ["context"], id="half-a-pair-in-context"),
             pytest.param(
@@ -220,7 +270,9 @@ class TestClips:
         [
             pytest.param({"utterance": "Great."}, id="utterance-alone"),
             pytest.param(
-                dict.fromkeys(("speaker", "clip_id", "context", "context_speakers", "prosody"))
+                dict.fromkeys(
+                    ("speaker", "clip_id", "context", "context_speakers", "prosody", "audio")
+                )
                 | {"utterance": "Great."},
                 id="the-rest-null",
             ),
@@ -234,13 +286,13 @@ class TestClips:
         assert clip_problems("clip 0", clip) == []
 
     def test_judge_names_every_bad_clip_before_it_judges(self) -> None:
-        judge = Judge(None, None, PromptConfig(), Cast.of({}), PUBLISHED, 8)
+        judge = Judge(None, None, PromptConfig(), Cast.of({}), PUBLISHED, 8, 4, "", "")
         with pytest.raises(DataError) as caught:
-            judge.judge([clip(), clip(utterance=""), clip(context="x")], batch_size=0)
+            judge.judge([clip(), clip(utterance=""), clip(context="x")])
         found = [(problem.where, problem.field) for problem in caught.value.problems]
-        assert found == [
-            ("clip 1", "utterance"), ("clip 2", "context"), ("judge", "batch_size"),
-        ]  # fmt: skip
+        assert found == [("clip 1", "utterance"), ("clip 2", "context")]
+        with pytest.raises(DataError, match="batch_size = 0"):
+            judge.judge([clip()], batch_size=0)
 
 
 class TestTable:
@@ -269,6 +321,23 @@ class TestTable:
         mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([row]))
         assert stub.clips == [{"utterance": "Great.", **seen}]
 
+    def test_sound_reaches_the_judge_as_its_prosody(self, stub: StubJudge) -> None:
+        row = {"utterance": "Great.", "audio": str(SOUND)}
+        mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([row, {"utterance": "Fine."}]))
+        prosody = measure_clip(SOUND, "Great.")
+        assert stub.clips == [{"utterance": "Great.", "prosody": prosody}, {"utterance": "Fine."}]
+
+    def test_every_bad_sound_is_named(self, stub: StubJudge, tmp_path: Path) -> None:
+        text = tmp_path / "text.wav"
+        text.write_text("no sound")
+        sounds = [str(SOUND), str(text), str(tmp_path / "none.wav")]
+        with pytest.raises(DataError) as caught:
+            mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([clip(audio=at) for at in sounds]))
+        assert [(problem.where, problem.value) for problem in caught.value.problems] == [
+            ("row 1, audio", sounds[1]), ("row 2, audio", sounds[2]),
+        ]  # fmt: skip
+        assert stub.clips == []
+
     def test_rows_with_and_without_optional_values(self, stub: StubJudge) -> None:
         rows = [clip(speaker="B", prosody=PROSODY), {"utterance": "Fine."}]
         mlflow.pyfunc.load_model(URI).predict(pd.DataFrame(rows))
@@ -283,7 +352,7 @@ class TestTable:
 
     def test_no_rows(self, stub: StubJudge) -> None:
         result = mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([clip()]).iloc[:0])
-        assert list(result.columns) == ["label", "confidence", "reasoning", "well_formed"]
+        assert list(result.columns) == COLUMNS
         assert len(result) == 0
 
     def test_every_bad_row_is_named(self, stub: StubJudge) -> None:

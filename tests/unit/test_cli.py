@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -11,45 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
+from support.judged_run import LEAK_REPORT, judged_run
 from typer.testing import CliRunner
 
 from subtext import strict_json
 from subtext.cli.main import app
 from subtext.config import RunConfig
-from subtext.errors import DataError
+from subtext.errors import DataError, TrackingError
 from subtext.profiles import resolve
 from subtext.run_dir import RunDir
-from subtext.summary import (
-    find_run,
-    leak_rows,
-    next_commands,
-    pass_rows,
-    place_rows,
-    render_summary,
-)
+from subtext.summary import find_run, mlflow_link, next_commands, place_rows, render_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
-FIGURES = {
-    "accuracy": 0.625,
-    "accuracy_interval": [0.3, 0.86],
-    "well_formed_rate": 0.75,
-    "mean_reward": 0.5,
-    "n_eval_clips": 8,
-    "n_with_prosody": 5,
-}
-LEAKS = {
-    "split": "official",
-    "n_held_out": 138,
-    "held_out_majority": 0.536,
-    "scenes": {"n_pairs_across": 12, "n_lines_across": 12, "examples": []},
-    "speakers": {"n_both_sides": 16, "n_held_out": 17, "held_out_share_known": 0.99},
-    "shows": {"n_both_sides": 4, "n_held_out": 4, "held_out_share_known": 1.0},
-    "baselines": {
-        "speaker": {"accuracy": 0.692, "accuracy_interval": [0.61, 0.76], "auroc": 0.77},
-        "duration": {"accuracy": 0.5, "accuracy_interval": [0.42, 0.58], "auroc": None},
-    },
-}
 
 
 def invoke(*arguments: str):
@@ -65,9 +38,7 @@ def run_script(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def finished(tmp_path):
-    run = RunDir(tmp_path / "demo-1").create()
-    strict_json.write(run.config, {"profile": "demo", "config": {}})
-    strict_json.write(run.metrics, {"passes": {"base": FIGURES, "trained": FIGURES}})
+    run = judged_run(tmp_path / "demo-1")
     strict_json.write(
         run.tracking,
         {
@@ -119,12 +90,41 @@ def test_unknown_run_says_how_to_find_one():
     assert "ls runs" in result.stderr
 
 
-def test_show_prints_passes_places_and_next_commands(finished):
+def test_show_prints_verdict_tables_places_and_next_commands(finished):
+    evaluation = strict_json.read(finished.metrics)
     result = invoke("show", str(finished.path))
     assert result.exit_code == 0
-    for expected in ("0.625", "0.30-0.86", "trained", "models:/subtext/3", "abc", "mlflow ui"):
-        assert expected in result.output
-    assert "warm-started" not in result.output
+    flat = " ".join(result.output.split())
+    assert flat.startswith(evaluation["verdict"])
+    figures = evaluation["passes"]["trained"]
+    assert f"│ trained │ {figures['accuracy']:.3f} │" in flat
+    against = evaluation["comparisons"][0]
+    assert f"│ base │ {against['accuracy_against']:.3f} │ {against['difference']:+.3f} (" in flat
+    assert f"{figures['n_with_prosody']} of {figures['n_eval_clips']} clips have prosody" in flat
+    assert f"A true gain under {evaluation['smallest_gain']:.0%}" in flat
+    for expected in ("no prosody", "report.html", "models:/subtext/3", "abc", "mlflow ui"):
+        assert expected in flat
+
+
+def test_show_leaves_out_what_was_not_judged(finished):
+    evaluation = strict_json.read(finished.metrics)
+    del evaluation["passes"]["warm"]
+    strict_json.write(finished.metrics, {**evaluation, "ablations": {}, "smallest_gain": None})
+    shown = invoke("show", str(finished.path)).output
+    assert "warm-started" not in shown
+    assert "Does the voice matter?" not in shown
+    assert "go unseen" not in shown
+
+
+def test_show_says_what_stands_against_the_figures_and_what_the_gate_said(finished):
+    evaluation = strict_json.read(finished.metrics)
+    evaluation["warnings"] = [{"name": "leak", "message": "[b]The speaker tells the label."}]
+    strict_json.write(finished.metrics, evaluation)
+    reason = {"rule": "no_warning", "passed": False, "text": "There is one."}
+    strict_json.write(finished.gate, {"decision": "stay", "reasons": [reason]})
+    shown = invoke("show", str(finished.path)).output
+    assert "! [b]The speaker tells the label." in shown
+    assert "not promoted; rules failed: no warning" in shown
 
 
 def test_show_before_judging_names_the_missing_file(finished):
@@ -141,16 +141,8 @@ def test_show_before_judging_names_the_missing_file(finished):
         pytest.param("metrics.json", "\x00\udcff", "metrics.json", id="metrics-no-text"),
         pytest.param("metrics.json", "[]", "content", id="metrics-list"),
         pytest.param("metrics.json", "null", "content", id="metrics-null"),
-        pytest.param("metrics.json", "{}", "passes", id="metrics-without-passes"),
-        pytest.param(
-            "metrics.json",
-            json.dumps({"passes": {"base": FIGURES | {"accuracy_interval": [0.1]}}}),
-            "passes.base.accuracy_interval.1", id="interval",
-        ),
-        pytest.param(
-            "metrics.json", json.dumps({"passes": {"base": FIGURES | {"accuracy": "high"}}}),
-            "passes.base.accuracy", id="accuracy",
-        ),
+        pytest.param("gate.json", "{", "gate.json", id="gate-cut"),
+        pytest.param("gate.json", '{"decision": "stay"}', "reasons", id="gate-without-reasons"),
         pytest.param("tracking.json", "NaN", "tracking.json", id="tracking-no-json"),
         pytest.param("tracking.json", "[]", "content", id="tracking-list"),
         pytest.param("tracking.json", '{"run_id": "abc"}', "uri", id="tracking-without-uri"),
@@ -159,7 +151,7 @@ def test_show_before_judging_names_the_missing_file(finished):
         ),
         pytest.param("leak_report.json", "{", "leak_report.json", id="leaks-cut"),
         pytest.param(
-            "leak_report.json", json.dumps({**LEAKS, "split": 3}), "split", id="leaks"
+            "leak_report.json", json.dumps({**LEAK_REPORT, "split": 3}), "split", id="leaks"
         ),
         pytest.param("published.json", "[]", "content", id="published-list"),
         pytest.param(
@@ -185,6 +177,17 @@ def test_a_broken_record_is_a_message_not_a_traceback(finished):
     assert "Traceback" not in result.stderr
 
 
+def test_on_80_columns_the_summary_is_whole(finished):
+    strict_json.write(finished.leak_report, LEAK_REPORT)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(render_summary(finished))
+    assert "…" not in capture.get()
+    commands = [line for command in next_commands(finished) for line in command.splitlines()]
+    long = [line.strip() for line in capture.get().splitlines() if len(line.rstrip()) > 80]
+    assert set(long) <= {line.strip() for line in commands}
+
+
 def test_piped_output_keeps_the_ends_of_commands(finished):
     deep = finished.path.parent / ("a-long-folder-name-" * 5)
     deep.mkdir()
@@ -197,33 +200,44 @@ def test_piped_output_keeps_the_ends_of_commands(finished):
 
 
 def test_show_says_what_the_split_leaks(finished):
-    assert leak_rows(finished) == []
-    assert "leaks" not in invoke("show", str(finished.path)).output
-    strict_json.write(finished.leak_report, LEAKS)
-    shown = invoke("show", str(finished.path)).output
-    assert "What the split leaks" in shown
-    assert re.search(r"speaker .* 0\.692 .* 0\.61-0\.76 .* 0\.770", shown)
-    assert re.search(r"duration .* 0\.500 .* - ", shown)
-    flat = " ".join(shown.split())
+    assert "scene pairs" not in invoke("show", str(finished.path)).output
+    strict_json.write(finished.leak_report, LEAK_REPORT)
+    flat = " ".join(invoke("show", str(finished.path)).output.split())
     assert "Split official: 12 scene pairs across it" in flat
     assert "the speaker of 99% and the show of 100% of 138 held-out clips." in flat
 
 
-def test_what_a_folder_or_file_is_called_is_shown_as_it_is(finished):
+def test_what_a_folder_is_called_is_shown_as_it_is(finished):
     run = RunDir(finished.path.rename(finished.path.with_name("[x]a[b]")))
-    named = {"[x]c[/d]": LEAKS["baselines"]["duration"]}
-    strict_json.write(run.leak_report, {**LEAKS, "baselines": named})
     shown = invoke("show", str(run.path))
     assert shown.exit_code == 0, shown.output
     assert "Held-out clips, [x]a[b]" in shown.output
-    assert "[x]c[/d]" in shown.output
 
 
 def test_summary_of_an_untracked_run(finished):
     finished.tracking.unlink()
-    assert [what for what, _ in place_rows(finished)] == ["run directory"]
-    assert [row[0] for row in pass_rows(finished)] == ["base", "trained"]
+    assert [what for what, _ in place_rows(finished)] == ["run directory", "report"]
     assert not any("mlflow" in command for command in next_commands(finished))
+    assert mlflow_link(finished) == "not tracked"
+
+
+@pytest.mark.parametrize(
+    ("uri", "experiment", "link"),
+    [
+        pytest.param(
+            "http://127.0.0.1:5001/", "7", "<http://127.0.0.1:5001/#/experiments/7/runs/abc>",
+            id="server",
+        ),
+        pytest.param(
+            "sqlite:////x/mlflow.db", "1",
+            "run `abc`, shown by `mlflow ui --backend-store-uri sqlite:////x/mlflow.db`", id="file",
+        ),
+    ],
+)  # fmt: skip
+def test_where_the_mlflow_run_is_looked_at(finished, uri, experiment, link):
+    record = strict_json.read(finished.tracking)
+    strict_json.write(finished.tracking, {**record, "uri": uri, "experiment_id": experiment})
+    assert mlflow_link(finished) == link
 
 
 @pytest.fixture
@@ -246,15 +260,19 @@ def test_next_commands_after_the_demo(at_home, monkeypatch):
     script.parent.mkdir(parents=True)
     script.touch()
     commands = next_commands(at_home)
+    [python] = [command for command in commands if "python -c" in command]
     assert commands == [
         ". .venv/bin/activate",
         "subtext show demo-1",
+        "# open demo-1/report.html in a browser",
         "mlflow ui --backend-store-uri sqlite:///mlflow.db",
-        commands[3],
+        "subtext judge --line 'Oh, great. Another meeting.' --model models:/subtext/3",
+        "subtext champion show",
+        python,
         "subtext hub   # serves what was published, at a new address",
         "subtext config fields",
     ]
-    assert "models:/subtext@challenger" in commands[3]
+    assert "models:/subtext@challenger" in python
     assert all(len(line) < 78 for command in commands for line in command.splitlines())
 
 
@@ -391,3 +409,37 @@ def test_a_folder_of_clips_counts_from_the_current_directory(tmp_path, monkeypat
         result = invoke(*arguments)
         assert result.exit_code == 0, result.output
     assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["champion", "show"], id="champion-show"),
+        pytest.param(["champion", "move", "1", "--why", "x"], id="champion-move"),
+        pytest.param(["champion", "undo"], id="champion-undo"),
+        pytest.param(["judge", "--line", "Great."], id="judge"),
+    ],
+)
+def test_the_registry_is_not_made_by_looking_into_it(tmp_path, monkeypatch, arguments):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    result = invoke(*arguments)
+    assert isinstance(result.exception, TrackingError)
+    assert "no store is there yet" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        pytest.param(["--line", " "], "utterance", " ", id="blank"),
+        pytest.param(["--line", "Hm.", "--audio", "no.wav"], "file", "no.wav", id="no-sound"),
+    ],
+)
+def test_a_line_that_cannot_be_judged_is_refused_before_a_model_is_loaded(
+    monkeypatch, arguments, field, value
+):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///nowhere")
+    result = invoke("judge", *arguments)
+    assert isinstance(result.exception, DataError)
+    (problem,) = result.exception.problems
+    assert (problem.field, problem.value) == (field, value)
