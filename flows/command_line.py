@@ -35,15 +35,7 @@ def train_main(train_flow: Flow, arguments: Sequence[str] | None = None) -> int:
         prog="python -m flows.train_flow",
         description="Train, judge, register and publish, without a Prefect server to start first.",
     )
-    parser.add_argument(
-        "--profile", default=Profile.t4.value, metavar="NAME",
-        help=f"starting point: {', '.join(Profile)} (default {Profile.t4})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--set", action="append", default=[], dest="assignments", metavar="SECTION.FIELD=VALUE",
-        help="turn one knob, for example grpo.max_steps=3; repeatable "
-        "(`subtext config fields` lists them)",
-    )  # fmt: skip
+    _add_knobs(parser, Profile.t4)
     options = parser.parse_args(arguments)
     try:
         overrides = parse_assignments(options.assignments)
@@ -51,6 +43,30 @@ def train_main(train_flow: Flow, arguments: Sequence[str] | None = None) -> int:
     except SubtextError as error:
         return _refuse(error)
     return _run(train_flow, Profile(options.profile), Overrides(**overrides))
+
+
+def evaluate_main(evaluate_flow: Flow, arguments: Sequence[str] | None = None) -> int:
+    """Parse, validate, run the flow `subtext-evaluate` and print what it found."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flows.evaluate_flow",
+        description="Judge a trained model on the held-out clips of a profile, or train and judge "
+        "one policy on each of MUStARD's five official folds.",
+    )
+    parser.add_argument("--protocol", choices=["model", "official-folds"], default="model")
+    parser.add_argument(
+        "--model", default="models:/subtext@challenger", metavar="MODEL",
+        help="version in the registry, or a run directory or adapter folder (for protocol model)",
+    )  # fmt: skip
+    _add_knobs(parser, Profile.cpu)
+    options = parser.parse_args(arguments)
+    folds = options.protocol == "official-folds"
+    try:
+        overrides = parse_assignments(options.assignments)
+        _refuse_evaluation(options.profile, overrides, "" if folds else options.model)
+    except SubtextError as error:
+        return _refuse(error)
+    parameters = (options.protocol, options.model, Profile(options.profile), Overrides(**overrides))
+    return _run(evaluate_flow, *parameters, show=_print_folds if folds else _print_summary)
 
 
 def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> int:
@@ -112,6 +128,30 @@ def data_main(data_flow: Flow, arguments: Sequence[str] | None = None) -> int:
         return _refuse(error)
     parameters = (options.root, options.source, options.allow_missing, options.workers)
     return _run(data_flow, *parameters, show=_print_corpus, kept="Clips measured so far are kept.")
+
+
+def _add_knobs(parser: argparse.ArgumentParser, profile: Profile) -> None:
+    parser.add_argument(
+        "--profile", default=profile.value, metavar="NAME",
+        help=f"starting point: {', '.join(Profile)} (default {profile})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", action="append", default=[], dest="assignments", metavar="SECTION.FIELD=VALUE",
+        help="turn one knob, for example grpo.max_steps=3; repeatable "
+        "(`subtext config fields` lists them)",
+    )  # fmt: skip
+
+
+def _refuse_evaluation(profile: str, overrides: dict[str, Any], model: str) -> None:
+    """As `_refuse_early`; `model` is the one to judge, "" where the five folds are trained."""
+    from subtext.evaluation.official_folds import fold_overrides
+    from subtext.tracking import model_prompt
+
+    if not model:
+        _refuse_early(profile, fold_overrides(overrides, 0))
+        return
+    _refuse_early(profile, overrides)
+    model_prompt(model)
 
 
 def _refuse_early(profile: str, overrides: dict[str, Any]) -> None:
@@ -210,6 +250,19 @@ def _print_corpus(root: str) -> None:
         data_root = shlex.quote(f"data.root={root}")
         knobs = f"--profile {Profile.cpu} --set {data_root} --set data.split=scene"
     print(f"Next: python -m flows.train_flow {knobs}")
+    sys.stdout.flush()
+
+
+def _print_folds(path: str) -> None:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from subtext import strict_json
+    from subtext.fold_tables import render_folds
+
+    Console().print(render_folds(strict_json.read(Path(path))), crop=False)
+    print(f"All figures: {path}")
     sys.stdout.flush()
 
 

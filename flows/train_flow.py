@@ -11,9 +11,9 @@ from prefect import flow
 from subtext.config import Overrides
 from subtext.profiles import Profile
 from tasks.data import prepare
-from tasks.evaluation import judge
+from tasks.evaluation import assess, judge, judge_champion
 from tasks.publishing import require_all, upload_missing, write_card
-from tasks.tracking import finish, log_results, register, tracked
+from tasks.tracking import finish, log_results, pass_gate, register, tracked
 from tasks.training import train
 
 
@@ -24,9 +24,12 @@ def train_flow(profile: Profile = Profile.t4, overrides: Overrides = Overrides()
     with tracked(run):
         train(run)
         judge(run)
+        judge_champion(run)
+        assess(run)
         write_card(run)
         log_results(run)
         register(run)
+        pass_gate(run)
         uploads = upload_missing(run)
         finish(run)
         require_all(run, uploads)

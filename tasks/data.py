@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -10,10 +11,11 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from pydantic import BaseModel
 
+from subtext.evaluation.official_folds import fold_overrides
 from subtext.prepare import prepare_run
 from subtext.profiles import resolve
 from subtext.publishing.hub import check_access, require_token
-from subtext.tracking import check_reachable, tracking_uri
+from subtext.tracking import check_reachable, model_prompt, tracking_uri
 from tasks.artifacts import show_leaks
 from tasks.hub_token import environment_with_token
 from tasks.library_log import library_log
@@ -22,16 +24,31 @@ from tasks.library_log import library_log
 @task(name="prepare", cache_policy=NO_CACHE)
 def prepare(profile: str, overrides: BaseModel) -> str:
     """Check configuration, secrets, machine and data; return the path of the run directory."""
+    return _prepared(profile, overrides.model_dump(exclude_none=True), _default_run_id(profile))
+
+
+@task(name="prepare evaluation", cache_policy=NO_CACHE)
+def prepare_evaluation(profile: str, overrides: BaseModel, model: str) -> str:
+    """Prepare a run that trains nothing: a trained model judges its clips, in its own prompt."""
+    knobs = overrides.model_dump(exclude_none=True)
+    knobs["prompt"] = model_prompt(model).model_dump(mode="json")
+    return _prepared(profile, knobs, _default_run_id(profile))
+
+
+@task(name="prepare fold", task_run_name="prepare-fold-{fold}", cache_policy=NO_CACHE)
+def prepare_fold(profile: str, overrides: BaseModel, fold: int) -> str:
+    """Prepare the run that holds out one of MUStARD's official folds."""
+    knobs = fold_overrides(overrides.model_dump(exclude_none=True), fold)
+    return _prepared(profile, knobs, f"{_default_run_id(profile)}-fold-{fold}")
+
+
+def _prepared(profile: str, overrides: dict[str, Any], default_run_id: str) -> str:
     get_run_logger().info("Python %s (%s)", sys.version.split()[0], sys.executable)
     publish = resolve(profile, overrides).publish
     check_access(publish, require_token(publish, environment_with_token()))
     check_reachable(tracking_uri())
     with library_log():
-        run = prepare_run(
-            profile,
-            overrides.model_dump(exclude_none=True),
-            default_run_id=_default_run_id(profile),
-        )
+        run = prepare_run(profile, overrides, default_run_id=default_run_id)
     show_leaks(run)
     return str(run.path)
 

@@ -1,25 +1,68 @@
-"""Judge the held-out clips of a run."""
+"""Judge the held-out clips of a run, with its own policies and with the champion, and assess."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from subtext.run_dir import RunDir
-from tasks.artifacts import show_results
+from tasks.artifacts import show_evaluation, show_folds
+from tasks.library_log import library_log
 from tasks.watching import watched
 
 
 @task(name="judge", cache_policy=NO_CACHE)
-def judge(run_path: str) -> dict[str, Any]:
-    """Judge with every policy of the run; return and show what metrics.json holds."""
+def judge(run_path: str) -> None:
+    """Judge with every policy of the run, and as many altered prompts as its profile asks for."""
     from subtext.evaluation.held_out import judge_held_out
 
     run = RunDir(Path(run_path))
     with watched(run.run_id) as watch:
-        metrics = judge_held_out(run, watch)
-    show_results(run)
-    return metrics
+        judge_held_out(run, watch)
+
+
+@task(name="judge champion", cache_policy=NO_CACHE)
+def judge_champion(run_path: str) -> None:
+    """Judge the same clips with the registered champion, where there is one."""
+    from subtext import tracking
+
+    run = RunDir(Path(run_path))
+    with watched(run.run_id) as watch:
+        tracking.judge_champion(run, watch)
+
+
+@task(name="judge model", cache_policy=NO_CACHE)
+def judge_model(run_path: str, model: str) -> None:
+    """Judge the run's held-out clips with any adapter: a folder, or a version of the registry."""
+    from subtext import tracking
+
+    run = RunDir(Path(run_path))
+    with watched(run.run_id) as watch:
+        tracking.judge_model(run, model, watch)
+
+
+@task(name="assess", cache_policy=NO_CACHE)
+def assess(run_path: str) -> str:
+    """Write metrics.json, the plots and report.html; return and show the verdict."""
+    from subtext.evaluation.assess import assess as assess_run
+
+    run = RunDir(Path(run_path))
+    with library_log():
+        evaluation = assess_run(run)
+    show_evaluation(run)
+    return str(evaluation["verdict"])
+
+
+@task(name="pool folds", cache_policy=NO_CACHE)
+def pool_folds(run_paths: list[str]) -> str:
+    """Pool the five folds into one file, kept in MLflow too, and show it; return its path."""
+    from subtext import tracking
+    from subtext.evaluation.official_folds import write_folds
+
+    runs = [RunDir(Path(run_path)) for run_path in run_paths]
+    path = write_folds(runs)
+    tracking.log_folds(runs, path)
+    show_folds(path)
+    return str(path)

@@ -16,7 +16,7 @@ from prefect.runtime import flow_run
 from subtext import tracking
 from subtext.errors import TrackingError
 from subtext.run_dir import RunDir
-from tasks.artifacts import show_places
+from tasks.artifacts import show_gate, show_places
 
 _RETRIES = 2
 _DELAY_S = 5
@@ -30,7 +30,7 @@ def start_tracking(run_path: str) -> str:
 
 @task(name="log results", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
 def log_results(run_path: str) -> list[str]:
-    """Log metrics of every pass and the files of the run directory; return the files' names."""
+    """Log the evaluation and the files of the run directory; return the files' names."""
     tracking.log_evaluation(_run(run_path))
     return tracking.log_artifacts(_run(run_path))
 
@@ -39,6 +39,14 @@ def log_results(run_path: str) -> list[str]:
 def register(run_path: str) -> dict[str, Any]:
     """Register the adapter as a model version, once for a run; return name, version and alias."""
     return tracking.register_version(_run(run_path))
+
+
+@task(name="gate", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
+def pass_gate(run_path: str) -> dict[str, Any]:
+    """Decide whether the version becomes the champion; return the decision and its reasons."""
+    decision = tracking.apply_gate(_run(run_path))
+    show_gate(_run(run_path))
+    return decision
 
 
 @task(name="finish", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)

@@ -8,12 +8,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {
-    "av", "datasets", "huggingface_hub", "matplotlib", "mlflow", "parselmouth", "peft", "sklearn",
-    "torch", "transformers", "trl",
+    "av", "datasets", "huggingface_hub", "matplotlib", "mlflow", "pandas", "parselmouth", "peft",
+    "scipy", "sklearn", "statsmodels", "torch", "transformers", "trl",
 }  # fmt: skip
+PREFECTS = {"prefect", "jinja2"}  # what importing a flow brings and nothing else may
 LIGHT_MODULES = [
     "subtext.answer",
     "subtext.config",
+    "subtext.cli.compare",
     "subtext.cli.main",
     "subtext.data.dataset",
     "subtext.data.measure.corpus",
@@ -22,8 +24,32 @@ LIGHT_MODULES = [
     "subtext.data.sources.fetch",
     "subtext.data.splits",
     "subtext.data.validate",
+    "subtext.evaluation.ablations",
+    "subtext.evaluation.alarms",
+    "subtext.evaluation.answer_cache",
+    "subtext.evaluation.assess",
+    "subtext.evaluation.baselines",
+    "subtext.evaluation.behaviour",
+    "subtext.evaluation.compare_runs",
+    "subtext.evaluation.confidence",
+    "subtext.evaluation.gate",
+    "subtext.evaluation.generalisation",
     "subtext.evaluation.leaks",
     "subtext.evaluation.metrics",
+    "subtext.evaluation.official_folds",
+    "subtext.evaluation.passes",
+    "subtext.evaluation.policy_digest",
+    "subtext.evaluation.records",
+    "subtext.evaluation.report.clips",
+    "subtext.evaluation.report.drawings",
+    "subtext.evaluation.report.page",
+    "subtext.evaluation.report.plots",
+    "subtext.evaluation.statistics",
+    "subtext.evaluation.verdict",
+    "subtext.fold_tables",
+    "subtext.judge",
+    "subtext.judge_clips",
+    "subtext.markdown",
     "subtext.policy.train",
     "subtext.prepare",
     "subtext.progress",
@@ -34,6 +60,7 @@ LIGHT_MODULES = [
     "subtext.prosody.plot",
     "subtext.prosody.render",
     "subtext.publishing.uploads",
+    "subtext.result_tables",
     "subtext.rewards",
     "subtext.run_dir",
     "subtext.summary",
@@ -67,7 +94,7 @@ def run_module(module: str, *arguments: str) -> str:
 
 def test_light_modules_load_nothing_heavy_and_no_prefect():
     loaded = modules_after("\n".join(f"import {name}" for name in LIGHT_MODULES))
-    assert not loaded & (HEAVY | {"prefect"})
+    assert not loaded & (HEAVY | PREFECTS)
 
 
 @pytest.mark.parametrize("module", FLOW_MODULES)
@@ -84,14 +111,14 @@ def test_help_of_a_flow(module):
 
 def test_help_of_the_console_script():
     code = "sys.argv = ['subtext', '--help']\nfrom subtext.cli.main import main\nmain()"
-    assert not modules_after(code) & (HEAVY | {"prefect"})
+    assert not modules_after(code) & (HEAVY | PREFECTS)
 
 
 def test_checking_a_configuration():
     loaded = modules_after(
         "from subtext.profiles import resolve\nresolve('t4', {'lora': {'r': 8}})"
     )
-    assert not loaded & (HEAVY | {"prefect"})
+    assert not loaded & (HEAVY | PREFECTS)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +157,43 @@ def test_checking_a_configuration():
 )
 def test_bad_knob_is_refused_before_anything_heavy(arguments, said, tmp_path, monkeypatch):
     monkeypatch.delenv("HF_TOKEN", raising=False)
+    assert_refused("flows.train_flow", arguments, said, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--profile", "t5"], ["profile = 't5'", "Choose one of"], id="profile"),
+        pytest.param(
+            ["--profile", "demo", "--set", "evaluation.n_eval_clips=-1"],
+            ["evaluation.n_eval_clips = -1"],
+            id="knob",
+        ),
+        pytest.param(
+            ["--profile", "demo", "--model", "/no/such/adapter"],
+            ["/no/such/adapter", "models:/subtext@challenger"],
+            id="no-model",
+        ),
+        pytest.param(
+            ["--protocol", "official-folds", "--profile", "demo", "--set", "data.fold=1"],
+            ["data.fold = 1", "is set by the protocol"],
+            id="fold-of-the-protocol",
+        ),
+        pytest.param(
+            ["--protocol", "official-folds", "--profile", "demo"],
+            ["official_folds.json", "is not there"],
+            id="corpus-without-folds",
+        ),
+    ],
+)
+def test_bad_evaluation_is_refused_before_anything_heavy(arguments, said, tmp_path, monkeypatch):
+    assert_refused("flows.evaluate_flow", arguments, said, tmp_path, monkeypatch)
+
+
+def assert_refused(module, arguments, said, tmp_path, monkeypatch):
+    """A message with what is `said` and code 2, before a heavy library or Prefect's server."""
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    script = "import sys\n" + run_module("flows.train_flow", *arguments)
+    script = "import sys\n" + run_module(module, *arguments)
     result = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", script],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,

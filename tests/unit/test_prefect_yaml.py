@@ -8,8 +8,11 @@ import yaml
 from prefect.exceptions import ParameterTypeError
 
 from flows.data_flow import data_flow
+from flows.evaluate_flow import evaluate_flow
 from flows.train_flow import train_flow
 from subtext.config import Overrides
+from subtext.data.folds import N_FOLDS
+from subtext.evaluation.official_folds import fold_overrides
 from subtext.profiles import Profile, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +20,7 @@ CONTENT = yaml.safe_load((ROOT / "prefect.yaml").read_text("utf-8"))
 DEPLOYMENTS = {entry["name"]: entry for entry in CONTENT["deployments"]}
 FLOWS = {
     "flows/train_flow.py:train_flow": train_flow,
+    "flows/evaluate_flow.py:evaluate_flow": evaluate_flow,
     "flows/data_flow.py:data_flow": data_flow,
 }
 
@@ -30,8 +34,12 @@ def test_deployments_and_their_parameters():
         "subtext/train": {"profile": "t4"},
         "subtext/train-cpu": {"profile": "cpu"},
         "subtext/train-demo": {"profile": "demo"},
+        "subtext-evaluate/model": {
+            "protocol": "model", "model": "models:/subtext@challenger", "profile": "cpu",
+        },
+        "subtext-evaluate/official-folds": {"protocol": "official-folds", "profile": "cpu"},
         "subtext-data/mustard": {"source": "mustard"},
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -40,11 +48,22 @@ def test_parameters_fit_the_flow(name):
     FLOWS[entry["entrypoint"]].validate_parameters(entry["parameters"])
 
 
-@pytest.mark.parametrize("name", [name for name in DEPLOYMENTS if name.startswith("train")])
-def test_profiles_of_training_resolve(name):
-    parameters = train_flow.validate_parameters(DEPLOYMENTS[name]["parameters"])
+@pytest.mark.parametrize(
+    "name", [name for name, entry in DEPLOYMENTS.items() if "profile" in entry["parameters"]]
+)
+def test_profiles_resolve(name):
+    entry = DEPLOYMENTS[name]
+    parameters = FLOWS[entry["entrypoint"]].validate_parameters(entry["parameters"])
     assert isinstance(parameters["profile"], Profile)
     resolve(parameters["profile"], parameters.get("overrides", Overrides()))
+
+
+def test_every_official_fold_of_its_deployment_resolves():
+    profile = DEPLOYMENTS["official-folds"]["parameters"]["profile"]
+    held_out = [resolve(profile, fold_overrides({}, fold)).data for fold in range(N_FOLDS)]
+    assert [(data.split, data.fold) for data in held_out] == [
+        ("official", fold) for fold in range(N_FOLDS)
+    ]
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -88,6 +107,22 @@ def test_bad_overrides_name_the_field(overrides, named):
 def test_bad_parameters_of_the_data_flow_are_named(parameters, named):
     with pytest.raises(ParameterTypeError, match=named):
         data_flow.validate_parameters(parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        pytest.param({"protocol": "folds"}, "protocol", id="unknown-protocol"),
+        pytest.param({"profile": "t5"}, "profile", id="unknown-profile"),
+        pytest.param({"model": 3}, "model", id="version-without-name"),
+        pytest.param(
+            {"overrides": {"evaluation": {"n_eval_clips": -1}}}, "n_eval_clips", id="negative-clips"
+        ),
+    ],
+)
+def test_bad_parameters_of_the_evaluation_are_named(parameters, named):
+    with pytest.raises(ParameterTypeError, match=named):
+        evaluate_flow.validate_parameters(parameters)
 
 
 def test_null_means_as_the_profile_says():
