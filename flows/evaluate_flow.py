@@ -11,14 +11,14 @@ from typing import Literal
 from prefect import flow
 
 from subtext.config import Overrides
+from subtext.data.folds import N_FOLDS
 from subtext.profiles import Profile
 from tasks.data import prepare_evaluation, prepare_fold
 from tasks.evaluation import assess, judge, judge_model, pool_folds
-from tasks.tracking import log_results, tracked
+from tasks.tracking import log_folds, log_results, tracked
 from tasks.training import train
 
 Protocol = Literal["model", "official-folds"]
-_FOLDS = range(5)
 
 
 @flow(name="subtext-evaluate")
@@ -35,7 +35,10 @@ def evaluate_flow(
     on each of MUStARD's five folds.
     """
     if protocol == "official-folds":
-        return pool_folds([_fold(profile, overrides, fold) for fold in _FOLDS])
+        runs = [_fold(profile, overrides, fold) for fold in range(N_FOLDS)]
+        pooled = pool_folds(runs)
+        log_folds(runs, pooled)
+        return pooled
     run = prepare_evaluation(profile, overrides, model)
     with tracked(run):
         judge_model(run, model)

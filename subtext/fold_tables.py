@@ -9,8 +9,9 @@ from rich.console import Group
 from rich.text import Text
 
 from subtext.config import BaselineName
+from subtext.figures import interval_text
 from subtext.markdown import markdown_table
-from subtext.result_tables import difference_text, interval_text, rich_table
+from subtext.result_tables import against_rows, rich_table
 
 MEAN_COLUMNS = ("mean over the folds", "precision", "recall", "F1", "accuracy")
 FOLD_COLUMNS = ("run", "fold", "clips", "base", "trained", "F1")
@@ -41,19 +42,6 @@ def fold_rows(folds: Mapping[str, Any]) -> list[tuple[str, ...]]:
             _per_cent(fold["policies"]["trained"]["f1_weighted"]),
         )
         for fold in folds["folds"]
-    ]
-
-
-def pooled_rows(folds: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """One row a comparison on all out-of-fold answers, in POOLED_COLUMNS."""
-    return [
-        (
-            row["name"],
-            f"{row['accuracy_against']:.3f}",
-            difference_text(row),
-            row["verdict"],
-        )
-        for row in folds["comparisons"]
     ]
 
 
@@ -91,7 +79,7 @@ def render_folds(folds: Mapping[str, Any]) -> Group:
         rich_table("", MEAN_COLUMNS, mean_rows(folds)),
         published,
         Text(paper_sentence(folds)),
-        rich_table("", POOLED_COLUMNS, pooled_rows(folds)),
+        rich_table("", POOLED_COLUMNS, against_rows(folds)),
         rich_table("Accuracy by fold", FOLD_COLUMNS, fold_rows(folds)),
     )
 
@@ -102,7 +90,7 @@ def folds_markdown(folds: Mapping[str, Any]) -> str:
         markdown_table(MEAN_COLUMNS, mean_rows(folds)),
         markdown_table(PAPER_COLUMNS, paper_rows(folds)),
         paper_sentence(folds),
-        markdown_table(POOLED_COLUMNS, pooled_rows(folds)),
+        markdown_table(POOLED_COLUMNS, against_rows(folds)),
         markdown_table(FOLD_COLUMNS, fold_rows(folds)),
     )
     return "\n\n".join([f"**{pooled_sentence(folds)}**", *filter(None, tables)])

@@ -15,8 +15,8 @@ from subtext.answer import parse_final, reasoning_text
 from subtext.config import ModelConfig, PromptConfig
 from subtext.data.masking import Cast
 from subtext.errors import DataError, MachineError, Problem
-from subtext.evaluation.answer_cache import AnswerCache
-from subtext.evaluation.generate import Answer, generate_answers
+from subtext.evaluation.answer_cache import Answer, AnswerCache
+from subtext.evaluation.generate import generate_answers
 from subtext.evaluation.policy_digest import policy_digest
 from subtext.evaluation.records import p_sarcastic
 from subtext.judge_clips import measured_clips

@@ -13,14 +13,13 @@ from typing import Any
 
 from subtext.answer import FINAL_CLOSE, FINAL_OPEN, THINK_CLOSE, THINK_OPEN
 from subtext.config import PromptConfig
+from subtext.data.clips import Scenarios
 from subtext.data.masking import Cast, masked_clip
 from subtext.prosody.render import (
     render_pitch_contour,
     render_prosody_features,
     render_transcript,
 )
-
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 SEED_PROMPT = PromptConfig(header="seed", speaker="named", cue_rules=True)
 

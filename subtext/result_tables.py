@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from subtext.errors import DataError, Problem
+from subtext.figures import difference_text, interval_text, percent
 from subtext.run_dir import RunDir
 
 PASS_COLUMNS = ("policy", "accuracy", "95 %", "F1", "well-formed", "reward", "clips")
@@ -73,7 +74,7 @@ def ablation_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, ...]]:
             row["label"],
             f"{row['accuracy']:.3f}",
             difference_text(row),
-            f"{row['flip_rate']:.0%}",
+            percent(row["flip_rate"]),
             f"{row['strict_rate']:.3f}",
         )
         for row in evaluation["ablations"].values()
@@ -115,8 +116,8 @@ def leak_sentence(run: RunDir) -> str:
     scenes, speakers, shows = report["scenes"], report["speakers"], report["shows"]
     return (
         f"Split {report['split']}: {scenes['n_pairs_across']} scene pairs across it; training "
-        f"knows the speaker of {speakers['held_out_share_known']:.0%} and the show of "
-        f"{shows['held_out_share_known']:.0%} of {report['n_held_out']} held-out clips."
+        f"knows the speaker of {percent(speakers['held_out_share_known'])} and the show of "
+        f"{percent(shows['held_out_share_known'])} of {report['n_held_out']} held-out clips."
     )
 
 
@@ -129,15 +130,3 @@ def rich_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def interval_text(bounds: Sequence[float]) -> str:
-    """`0.28-0.50`."""
-    low, high = bounds
-    return f"{low:.2f}-{high:.2f}"
-
-
-def difference_text(row: Mapping[str, Any]) -> str:
-    """`+0.056 (-0.05 to +0.12)`, of what `statistics.compare` returns."""
-    low, high = row["interval"]
-    return f"{row['difference']:+.3f} ({low:+.2f} to {high:+.2f})"

@@ -76,6 +76,10 @@ class RunDir:
         """Finished held-out records, one JSON line each, one file a pass."""
         return self.path / "judgements"
 
+    def records_of(self, name: str) -> Path:
+        """The finished records of the pass `name`."""
+        return self.judgements / f"{name}.jsonl"
+
     @property
     def answers(self) -> Path:
         """Every answer given so far in this folder of runs, which its runs share."""

@@ -76,7 +76,6 @@ class _Doubt(BaseModel):
 
 class _JudgedModel(BaseModel):
     model: str
-    n_judged: int
     n_trained_on: int
 
 
@@ -114,7 +113,17 @@ class _Gate(BaseModel):
 
 class _Record(BaseModel):
     clip_id: str
+    gold: Literal["sarcastic", "sincere"]
+    predicted: Literal["sarcastic", "sincere"] | None
+    confidence: float
+    p_sarcastic: float
     correct: bool
+    well_formed: bool
+    strict: bool
+    is_pivot: bool
+    reward_total: float
+    n_tokens: int
+    completion_text: str
 
 
 class _Judged(BaseModel):

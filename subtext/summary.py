@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from subtext.errors import DataError, Problem
+from subtext.figures import percent
 from subtext.paths import project_root
 from subtext.result_tables import (
     ABLATION_COLUMNS,
@@ -89,7 +90,7 @@ def _reading_aid(evaluation: Mapping[str, Any]) -> str:
         f"{trained['majority_accuracy']:.3f}."
     )
     if gain := evaluation["smallest_gain"]:
-        aid += f" A true gain under {gain:.0%} would most likely go unseen on so few clips."
+        aid += f" A true gain under {percent(gain)} would most likely go unseen on so few clips."
     return aid
 
 

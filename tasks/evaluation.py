@@ -57,12 +57,9 @@ def assess(run_path: str) -> str:
 
 @task(name="pool folds", cache_policy=NO_CACHE)
 def pool_folds(run_paths: list[str]) -> str:
-    """Pool the five folds into one file, kept in MLflow too, and show it; return its path."""
-    from subtext import tracking
+    """Pool the five folds into one file and show it; return its path."""
     from subtext.evaluation.official_folds import write_folds
 
-    runs = [RunDir(Path(run_path)) for run_path in run_paths]
-    path = write_folds(runs)
-    tracking.log_folds(runs, path)
+    path = write_folds([RunDir(Path(run_path)) for run_path in run_paths])
     show_folds(path)
     return str(path)

@@ -35,6 +35,12 @@ def log_results(run_path: str) -> list[str]:
     return tracking.log_artifacts(_run(run_path))
 
 
+@task(name="log folds", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
+def log_folds(run_paths: list[str], pooled: str) -> str:
+    """Keep the file in which five folds are pooled as an MLflow run; return the run's id."""
+    return tracking.log_folds([_run(run_path) for run_path in run_paths], Path(pooled))
+
+
 @task(name="register", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
 def register(run_path: str) -> dict[str, Any]:
     """Register the adapter as a model version, once for a run; return name, version and alias."""

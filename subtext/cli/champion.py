@@ -86,14 +86,9 @@ def _told(version: Mapping[str, Any] | None) -> Iterator[str]:
         return
     run = f", run {version['run_name']}" if version["run_name"] else ""
     yield f"version {version['version']}{run}"
-    tags = version["tags"]
-    if "gate.decision" not in tags:
-        yield "the gate has not judged it"
-        return
-    yield f"the gate said: {tags['gate.decision']}"
-    for key, text in sorted(tags.items()):
-        if key.startswith("gate.") and text.startswith("failed: "):
-            yield f"- {text.removeprefix('failed: ')}"
+    decision = version["decision"]
+    yield f"the gate said: {decision}" if decision else "the gate has not judged it"
+    yield from (f"- {text}" for text in version["failed"])
 
 
 def _moves(history: list[dict[str, Any]]) -> Table:
@@ -115,7 +110,7 @@ def _next(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     champion, challenger = found["champion"], found["challenger"]
     in_use = "champion" if champion else "challenger"
     yield f'subtext judge --line "Oh, great." --model models:/{name}@{in_use}'
-    promoted = bool(challenger) and challenger["tags"].get("gate.decision") == "promote"
+    promoted = bool(challenger) and challenger["decision"] == "promote"
     if promoted and challenger["version"] != (champion or {}).get("version"):
         yield f"subtext champion move {challenger['version']} --why TEXT{option}"
     if found["history"]:

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from subtext.result_tables import difference_text, rich_table
+from subtext.figures import difference_text, percent
+from subtext.result_tables import rich_table
 from subtext.summary import find_run
 
 _RUN = "Run directory, or the id of one in runs/."
@@ -47,5 +48,5 @@ def _reading_aid(compared: dict[str, Any]) -> str:
     if compared["n_left_out"]:
         said += f"; {compared['n_left_out']} more, which only one of them judged, are left out"
     if gain := compared["smallest_gain"]:
-        said += f". On so few, a true difference under {gain:.0%} would most likely go unseen"
+        said += f". On so few, a true difference under {percent(gain)} would most likely go unseen"
     return f"{said}."

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from subtext.answer import SARCASTIC, SINCERE
 from subtext.config import PromptConfig
+from subtext.data.clips import Scenarios
 from subtext.errors import ConfigError, DataError, Problem
 from subtext.prompts import SEED_PROMPT, build_messages
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from subtext.config import DataConfig
+from subtext.data.clips import Scenarios
 from subtext.errors import DataError, Problem
 
-Scenarios = Mapping[str, Mapping[str, Any]]
 Sides = tuple[set[str], set[str]]
 
 _MOST_WEIGHED = 200  # groups of which every combination is considered; the rest is drawn

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Clip = Mapping[str, Any]
+from subtext.data.clips import Clip
 
 _NAME = "[name]"
 _SHOW = "[show]"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.config import SPLITS_USING, RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.folder import resolve_data_root
-from subtext.data.group_split import Scenarios
 from subtext.data.splits import divide, judging_order, select_clips
 from subtext.errors import Problem
 from subtext.run_records import remedy

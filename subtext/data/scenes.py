@@ -17,13 +17,13 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from subtext.data.clips import Scenarios
+
 MIN_WORDS = 4
 # Scripts that write no spaces between words: each of their letters counts as one.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
 )
-
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 
 def normalised(line: str) -> str:

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Literal
 
 from subtext.config import DataConfig
+from subtext.data.clips import Scenarios
 from subtext.data.folds import read_folds
-from subtext.data.group_split import Scenarios, Sides, hold_out, refusal
+from subtext.data.group_split import Sides, hold_out, refusal
 from subtext.data.scenes import scene_of
 from subtext.errors import ConfigError, DataError, Problem
 

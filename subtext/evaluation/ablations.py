@@ -23,11 +23,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from subtext.config import Ablation, PromptConfig
+from subtext.data.clips import Clip, Scenarios
+from subtext.evaluation.records import Records, right_by_clip
 from subtext.evaluation.statistics import compare, judged_family, wilson_interval
-
-Clip = Mapping[str, Any]
-Scenarios = Mapping[str, Clip]
-Records = Sequence[Mapping[str, Any]]
 
 LABELS: dict[Ablation, str] = {
     "no_prosody": "no prosody",
@@ -129,7 +127,7 @@ def _figures(full: Records, ablated: Records, scenes: Mapping[str, str]) -> dict
     """Accuracy of both, `difference` (full - ablated) with interval and McNemar's p; `flip_rate`,
     the share of clips whose label differs, malformed being a third; mean |change| of p(sarcastic);
     `strict_rate` of the ablated answers: where that breaks down, a loss is confusion."""
-    compared = compare(_correct(full), _correct(ablated), scenes)
+    compared = compare(right_by_clip(full), right_by_clip(ablated), scenes)
     before = {record["clip_id"]: record for record in full}
     pairs = [(before[record["clip_id"]], record) for record in ablated]
     n_flips = sum(one["predicted"] != other["predicted"] for one, other in pairs)
@@ -148,10 +146,6 @@ def _figures(full: Records, ablated: Records, scenes: Mapping[str, str]) -> dict
         "mean_p_change": sum(changes) / len(pairs),
         "strict_rate": sum(record["strict"] for record in ablated) / len(pairs),
     }
-
-
-def _correct(records: Records) -> dict[str, bool]:
-    return {record["clip_id"]: bool(record["correct"]) for record in records}
 
 
 def _of(records: Records, clip_ids: set[str]) -> Records:

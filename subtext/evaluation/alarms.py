@@ -22,6 +22,7 @@ from typing import Any
 from subtext.answer import is_strict
 from subtext.config import GateConfig
 from subtext.evaluation.statistics import wilson_interval
+from subtext.figures import percent
 
 REWARD = "reward"
 ZERO_SPREAD = "frac_reward_zero_std"
@@ -82,13 +83,13 @@ def _alarms(steps: Steps, gate: GateConfig) -> Iterator[tuple[str, str]]:
     if equal and fmean(equal) > gate.max_without_signal:
         yield (
             "no_learning_signal",
-            f"{fmean(equal):.0%} of the groups had equal rewards {when}, more than "
+            f"{percent(fmean(equal))} of the groups had equal rewards {when}, more than "
             f"gate.max_without_signal = {gate.max_without_signal}: they taught nothing",
         )
     if clipped and fmean(clipped) > gate.max_clipped:
         yield (
             "clipped_completions",
-            f"{fmean(clipped):.0%} of the completions were cut at grpo.max_completion_length "
+            f"{percent(fmean(clipped))} of the completions were cut at grpo.max_completion_length "
             f"{when}, more than gate.max_clipped = {gate.max_clipped}",
         )
     before, after = _values(first, LENGTH), _values(last, LENGTH)

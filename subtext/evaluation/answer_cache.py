@@ -11,11 +11,11 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from subtext.errors import EvaluationError, Problem, reason_of
-from subtext.evaluation.generate import Answer
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,16 @@ CREATE TABLE IF NOT EXISTS answers (
 _FIND = "SELECT text, ended, n_tokens FROM answers WHERE key = ?"
 _ADD = "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)"
 _BROKEN = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One completion. `ended`: the model closed its turn itself, before the limit and right
+    after what it wrote. `n_tokens` counts generated tokens, the end token included."""
+
+    text: str
+    ended: bool
+    n_tokens: int
 
 
 class AnswerCache:

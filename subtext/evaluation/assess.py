@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from subtext import strict_json
 from subtext.config import Ablation, RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.folder import resolve_data_root
 from subtext.data.pivot.file import pivot_strata
 from subtext.data.scenarios import load_run_scenarios
@@ -22,23 +24,21 @@ from subtext.evaluation.alarms import training_alarms, training_form
 from subtext.evaluation.baselines import baseline_table
 from subtext.evaluation.behaviour import behaviour_warnings
 from subtext.evaluation.generalisation import by_group, train_against_held_out, within_speaker
+from subtext.evaluation.judgements import CHAMPION, champion_records
 from subtext.evaluation.leaks import leak_warnings
-from subtext.evaluation.metrics import summarise
-from subtext.evaluation.passes import TRAIN_SAMPLE, altered_messages, checkpoint_step
+from subtext.evaluation.metrics import summarise, without_records
+from subtext.evaluation.passes import TRAIN_SAMPLE, altered_messages, checkpoint_step, full_messages
+from subtext.evaluation.records import Records, right_by_clip
 from subtext.evaluation.report.clips import clip_rows
 from subtext.evaluation.report.page import render_report, write_report
 from subtext.evaluation.report.plots import draw_plots
 from subtext.evaluation.statistics import compare, judged_family, smallest_gain
 from subtext.evaluation.verdict import verdict
-from subtext.prompts import build_messages
 from subtext.run_dir import RunDir, load_config
 
 logger = logging.getLogger(__name__)
 
 SCHEMA = "subtext.evaluation/1"
-
-Records = list[dict[str, Any]]
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 
 def assess(run: RunDir) -> dict[str, Any]:
@@ -46,153 +46,134 @@ def assess(run: RunDir) -> dict[str, Any]:
 
     Raises DataError where the run was not judged, or its clips changed since.
     """
-    config = load_config(run)
-    scenarios = load_run_scenarios(run)
-    passes = run.require(run.held_out_eval)["passes"]
-    records = {name: summary["results"] for name, summary in passes.items()}
-    champion = run.read(run.champion)
-    if champion and champion["n_shared"]:
-        records["champion"] = _champion_records(run)
-        passes["champion"] = summarise(records["champion"], scene_of(scenarios))
-    evaluation = _evaluation(run, config, scenarios, passes, records, champion)
+    judged = _Judged.read(run)
+    evaluation = _evaluation(judged)
     strict_json.write(run.metrics, evaluation)
-    _write_pictures(run, config, scenarios, records, evaluation)
+    _write_pictures(judged, evaluation)
     logger.info("%s", evaluation["verdict"])
     return evaluation
 
 
-def _evaluation(
-    run: RunDir,
-    config: RunConfig,
-    scenarios: Scenarios,
-    passes: Mapping[str, Mapping[str, Any]],
-    records: Mapping[str, Records],
-    champion: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Judged:
+    """A judged run: `passes` with their figures, `records` by pass, the champion's among them;
+    `scenes` and Pivot `strata` by clip id; `clip_ids` of the trained pass."""
+
+    run: RunDir
+    config: RunConfig
+    scenarios: Scenarios
+    scenes: Mapping[str, str]
+    strata: Mapping[str, str]
+    passes: Mapping[str, Mapping[str, Any]]
+    records: Mapping[str, Records]
+    clip_ids: list[str]
+
+    @classmethod
+    def read(cls, run: RunDir) -> _Judged:
+        config, scenarios = load_config(run), load_run_scenarios(run)
+        scenes = scene_of(scenarios)
+        passes = run.require(run.held_out_eval)["passes"]
+        if champions := champion_records(run):
+            passes[CHAMPION] = summarise(champions, scenes)
+        records = {name: summary["results"] for name, summary in passes.items()}
+        return cls(
+            run, config, scenarios, scenes, pivot_strata(resolve_data_root(config.data.root)),
+            passes, records, [record["clip_id"] for record in records["trained"]],
+        )  # fmt: skip
+
+
+def _evaluation(judged: _Judged) -> dict[str, Any]:
+    run, config, scenarios = judged.run, judged.config, judged.scenarios
     split = run.require(run.split)
-    scenes = scene_of(scenarios)
     history = run.read(run.log_history, [])
-    judged = [record["clip_id"] for record in records["trained"]]
-    table, baselines_correct = baseline_table(scenarios, split["train"], judged)
+    table, baselines_correct = baseline_table(scenarios, split["train"], judged.clip_ids)
+    warnings = behaviour_warnings(judged.records["trained"], scenarios, config.prompt)
     evaluation = {
         "schema": SCHEMA,
         "run_id": run.run_id,
-        "split": _split(split, judged, scenes),
-        "smallest_gain": smallest_gain(len(judged)),
-        "passes": {name: _without_records(figures) for name, figures in passes.items()},
+        "split": _split(split, judged),
+        "smallest_gain": smallest_gain(len(judged.clip_ids)),
+        "passes": {name: without_records(figures) for name, figures in judged.passes.items()},
         "baselines": table,
-        "comparisons": _comparisons(records, baselines_correct, scenes),
-        "ablations": _ablations(config, scenarios, records, scenes, judged),
-        "generalisation": _generalisation(run, config, scenarios, passes, records),
+        "comparisons": _comparisons(judged, baselines_correct),
+        "ablations": _ablations(judged),
+        "generalisation": _generalisation(judged),
         "training": _last_step(history),
         "training_form": training_form(run.completions),
         "alarms": training_alarms(history, config.gate),
-        "warnings": [
-            *behaviour_warnings(records["trained"], scenarios, config.prompt),
-            *_leaks(run),
-        ],
-        "champion": champion,
+        "warnings": [*warnings, *_leaks(run)],
+        "champion": run.read(run.champion),
     }
     return {**evaluation, "verdict": verdict(evaluation)}
 
 
-def _champion_records(run: RunDir) -> Records:
-    lines = (run.judgements / "champion.jsonl").read_text("utf-8").splitlines()
-    return [strict_json.loads(line) for line in lines]
-
-
-def _without_records(figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in figures.items() if key != "results"}
-
-
-def _split(
-    split: Mapping[str, Any], judged: Sequence[str], scenes: Mapping[str, str]
-) -> dict[str, Any]:
+def _split(split: Mapping[str, Any], judged: _Judged) -> dict[str, Any]:
     return {
         "kind": split["kind"],
         "corpus": split.get("corpus", ""),
         "data_digest": split["data_digest"],
         "n_train": len(split["train"]),
         "n_held_out": len(split["held_out"]),
-        "n_judged": len(judged),
-        "n_scenes": len({scenes[clip_id] for clip_id in judged}),
+        "n_judged": len(judged.clip_ids),
+        "n_scenes": len({judged.scenes[clip_id] for clip_id in judged.clip_ids}),
     }
 
 
 def _comparisons(
-    records: Mapping[str, Records],
-    baselines_correct: Mapping[str, Mapping[str, bool]],
-    scenes: Mapping[str, str],
+    judged: _Judged, baselines_correct: Mapping[str, Mapping[str, bool]]
 ) -> list[dict[str, Any]]:
     """The planned list: the trained policy against the base first, then champion and baselines."""
-    trained = _correct(records["trained"])
-    planned: list[tuple[str, str, Mapping[str, bool]]] = [
-        (name, "policy", _correct(records[name]))
-        for name in ("base", "champion")
-        if name in records
-    ]
-    planned += [(name, "baseline", right) for name, right in baselines_correct.items()]
+    right = {
+        name: right_by_clip(judged.records[name])
+        for name in ("trained", "base", CHAMPION)
+        if name in judged.records
+    }
+    trained = right.pop("trained")
+    planned = [(name, "policy", theirs) for name, theirs in right.items()]
+    planned += [(name, "baseline", dict(theirs)) for name, theirs in baselines_correct.items()]
     return judged_family(
         [
             {
                 "name": name,
                 "kind": kind,
-                **compare({clip_id: trained[clip_id] for clip_id in theirs}, theirs, scenes),
+                **compare({clip_id: trained[clip_id] for clip_id in theirs}, theirs, judged.scenes),
             }
             for name, kind, theirs in planned
         ]
     )
 
 
-def _correct(records: Records) -> dict[str, bool]:
-    return {record["clip_id"]: record["correct"] for record in records}
+def _ablations(judged: _Judged) -> dict[str, Any]:
+    records = judged.records
+    named = {name: records[name] for name in judged.config.evaluation.ablations if name in records}
+    changed = {name: _n_changed(name, judged) for name in named}
+    return ablation_table(records["trained"], named, changed, judged.scenes, judged.strata)
 
 
-def _ablations(
-    config: RunConfig,
-    scenarios: Scenarios,
-    records: Mapping[str, Records],
-    scenes: Mapping[str, str],
-    judged: list[str],
-) -> dict[str, Any]:
-    named = {name: records[name] for name in config.evaluation.ablations if name in records}
-    changed = {name: _n_changed(name, config, scenarios, judged) for name in named}
-    strata = pivot_strata(resolve_data_root(config.data.root))
-    return ablation_table(records["trained"], named, changed, scenes, strata)
+def _n_changed(name: Ablation, judged: _Judged) -> int:
+    full = full_messages(judged.config, judged.scenarios)
+    altered = altered_messages(name, judged.config, judged.scenarios, judged.clip_ids)
+    return sum(altered(clip_id) != full(clip_id) for clip_id in judged.clip_ids)
 
 
-def _n_changed(name: Ablation, config: RunConfig, scenarios: Scenarios, judged: list[str]) -> int:
-    messages = altered_messages(name, config, scenarios, judged)
-    return sum(
-        messages(clip_id) != build_messages(clip_id, scenarios, config.prompt) for clip_id in judged
-    )
-
-
-def _generalisation(
-    run: RunDir,
-    config: RunConfig,
-    scenarios: Scenarios,
-    passes: Mapping[str, Mapping[str, Any]],
-    records: Mapping[str, Records],
-) -> dict[str, Any]:
-    trained, scenes = records["trained"], scene_of(scenarios)
-    seen = records.get(TRAIN_SAMPLE)
+def _generalisation(judged: _Judged) -> dict[str, Any]:
+    trained, scenarios = judged.records["trained"], judged.scenarios
+    seen = judged.records.get(TRAIN_SAMPLE)
     return {
-        "train_sample": seen and train_against_held_out(seen, trained, scenes),
+        "train_sample": seen and train_against_held_out(seen, trained, judged.scenes),
         "speakers": by_group(trained, scenarios, "speaker"),
         "shows": by_group(trained, scenarios, "show"),
         "within_speaker": within_speaker(trained, scenarios),
-        "curve": list(_curve(run, config, passes)),
+        "curve": list(_curve(judged)),
     }
 
 
-def _curve(
-    run: RunDir, config: RunConfig, passes: Mapping[str, Mapping[str, Any]]
-) -> Iterator[dict[str, Any]]:
+def _curve(judged: _Judged) -> Iterator[dict[str, Any]]:
     """Held-out figures over GRPO's steps: before the first, at judged checkpoints, at the end."""
+    passes, last = judged.passes, judged.config.grpo.max_steps
     start = "warm" if "warm" in passes else "base"
-    steps = {checkpoint_step(folder) for folder in run.checkpoints}
-    named = {0: start, **{step: f"step_{step}" for step in steps}, config.grpo.max_steps: "trained"}
+    steps = {checkpoint_step(folder) for folder in judged.run.checkpoints}
+    named = {0: start, **{step: f"step_{step}" for step in steps}, last: "trained"}
     for step, name in sorted(named.items()):
         if name in passes:
             figures = passes[name]
@@ -218,17 +199,11 @@ def _leaks(run: RunDir) -> Iterator[dict[str, str]]:
             yield {"name": "leak", "message": message}
 
 
-def _write_pictures(
-    run: RunDir,
-    config: RunConfig,
-    scenarios: Scenarios,
-    records: Mapping[str, Records],
-    evaluation: Mapping[str, Any],
-) -> None:
+def _write_pictures(judged: _Judged, evaluation: Mapping[str, Any]) -> None:
+    run = judged.run
     plots = draw_plots(evaluation, run.read(run.log_history, []))
     shutil.rmtree(run.plots, ignore_errors=True)
     for name, svg in plots.items():
         strict_json.write_text(run.plots / f"{name}.svg", svg)
-    strata = pivot_strata(resolve_data_root(config.data.root))
-    rows = clip_rows(records, scenarios, config.prompt, strata)
+    rows = clip_rows(judged.records, judged.scenarios, judged.config.prompt, judged.strata)
     write_report(run.report, render_report(evaluation, rows, plots))

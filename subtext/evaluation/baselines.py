@@ -15,20 +15,19 @@ from the line and 0.65 from line and context.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from subtext.config import BaselineName
+from subtext.data.clips import Clip, Scenarios
 from subtext.evaluation.confidence import auroc
 from subtext.evaluation.statistics import wilson_interval
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-Clip = Mapping[str, Any]
-Scenarios = Mapping[str, Clip]
 Predictor = Callable[[Scenarios, Sequence[str], Sequence[str]], list[float]]
 
 _MEASURABLE = 2  # training clips of each label that a number must be known of, to fit anything
@@ -177,6 +176,11 @@ COMPARED: dict[BaselineName, Predictor] = {
     "TF-IDF line + context + prosody": text_logistic(_line_and_context, _prosody_or_missing),
 }
 """By name, in the order they are shown."""
+
+
+def in_metric_names(name: str) -> str:
+    """Return the name of a predictor as it stands in a metric's: `TF-IDF_line_context`."""
+    return name.replace(" + ", "_").replace(" ", "_")
 
 
 def baseline_table(

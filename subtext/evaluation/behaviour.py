@@ -22,7 +22,10 @@ from typing import Any
 
 from subtext.answer import THINK_CLOSE, THINK_OPEN
 from subtext.config import PromptConfig
+from subtext.data.clips import Scenarios
 from subtext.data.masking import Cast
+from subtext.evaluation.records import Records
+from subtext.figures import percent
 from subtext.prompts import build_full_observation
 
 MIN_CLIPS = 20
@@ -40,8 +43,6 @@ _CUE = re.compile(
     r"|several|no reference|not measurable)\b"
 )
 
-Scenarios = Mapping[str, Mapping[str, Any]]
-Records = Sequence[Mapping[str, Any]]
 Found = Iterator[tuple[str, str]]
 
 
@@ -138,8 +139,8 @@ def _copied(what: str, reasonings: Sequence[str], sources: Sequence[str]) -> Fou
     if (share := median(shares)) >= _COPIED:
         yield (
             f"copied_{what}",
-            f"{share:.0%} of the median reasoning's words stand in the prompt's {what} in the same "
-            f"order, in runs of {_RUN} or more: it repeats instead of weighing",
+            f"{percent(share)} of the median reasoning's words stand in the prompt's {what} in the "
+            f"same order, in runs of {_RUN} or more: it repeats instead of weighing",
         )
 
 
@@ -155,7 +156,7 @@ def _repeated(reasonings: Sequence[str]) -> Found:
     if (share := median(map(_share_said_before, words))) >= _COPIED:
         yield (
             "repeated_reasoning",
-            f"{share:.0%} of the median reasoning's words were said before in it, in runs of "
+            f"{percent(share)} of the median reasoning's words were said before in it, in runs of "
             f"{_RUN} or more: it fills length",
         )
 

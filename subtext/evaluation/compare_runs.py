@@ -7,6 +7,7 @@ from typing import Any
 from subtext.data.scenarios import load_run_scenarios
 from subtext.data.scenes import scene_of
 from subtext.errors import EvaluationError, Problem
+from subtext.evaluation.records import right_by_clip
 from subtext.evaluation.statistics import compare, judged_family, smallest_gain
 from subtext.run_dir import RunDir
 
@@ -34,11 +35,7 @@ def compare_runs(one: RunDir, other: RunDir) -> dict[str, Any]:
     for name in _COMPARED:
         if all(name in each for each in passes):
             ours, theirs = (
-                {
-                    r["clip_id"]: r["correct"]
-                    for r in each[name]["results"]
-                    if r["clip_id"] in shared
-                }
+                right_by_clip([r for r in each[name]["results"] if r["clip_id"] in shared])
                 for each in passes
             )
             rows.append({"name": name, **compare(ours, theirs, scenes)})

@@ -9,10 +9,9 @@ from itertools import product
 from typing import Any, Literal
 
 from subtext.answer import SARCASTIC
+from subtext.data.clips import Scenarios
+from subtext.evaluation.records import Records
 from subtext.evaluation.statistics import Resamples, interval, wilson_interval
-
-Scenarios = Mapping[str, Mapping[str, Any]]
-Records = Sequence[Mapping[str, Any]]
 
 
 def train_sample(

@@ -15,33 +15,21 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.answer import FINAL_CLOSE
+from subtext.evaluation.answer_cache import Answer, AnswerCache
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from subtext.evaluation.answer_cache import AnswerCache
-
 Messages = list[dict[str, str]]
 
 _ENGINE = 1
 """Counts changes to this module after which answers kept in a cache no longer hold."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One completion. `ended`: the model closed its turn itself, before the limit and right
-    after what it wrote. `n_tokens` counts generated tokens, the end token included."""
-
-    text: str
-    ended: bool
-    n_tokens: int
 
 
 def generate_answers(

@@ -2,44 +2,40 @@
 `evaluation` asks for (`subtext.evaluation.passes`).
 
 Every pass generates greedily and is scored by the reward's own parser. Answers are kept in
-`RunDir.answers` batch by batch, so a judging that was stopped goes on where it was; finished
-records are appended to `judgements/<pass>.jsonl`. Only when every pass is whole is
-`held_out_eval.json` written.
+`RunDir.answers` batch by batch, so a judging that was stopped goes on where it was. Only when every
+pass is whole is `held_out_eval.json` written.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.scenarios import load_run_scenarios
 from subtext.data.scenes import scene_of
-from subtext.errors import EvaluationError
 from subtext.evaluation.answer_cache import AnswerCache
 from subtext.evaluation.generate import generate_answers
-from subtext.evaluation.metrics import summarise
+from subtext.evaluation.judgements import judged_records
+from subtext.evaluation.metrics import summarise, without_records
 from subtext.evaluation.passes import Pass, planned_passes
 from subtext.evaluation.policy_digest import policy_digest
-from subtext.evaluation.records import score_completion
 from subtext.policy.base_model import BaseModel, resolve_base
 from subtext.policy.hush import hush_libraries
 from subtext.policy.load import load_adapters, load_base, load_tokenizer
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.policy.threads import set_threads
-from subtext.progress import Progress, Watcher, nobody
+from subtext.progress import Watcher, nobody
 from subtext.run_dir import RunDir, load_config
 
 if TYPE_CHECKING:
     from peft import PeftModel
 
 logger = logging.getLogger(__name__)
-
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 
 def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, dict[str, Any]]:
@@ -73,10 +69,7 @@ def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, dict[str
                 len(records),
             )  # fmt: skip
     strict_json.write(run.held_out_eval, {**figures["trained"], "passes": figures})
-    return {
-        name: {key: value for key, value in summary.items() if key != "results"}
-        for name, summary in figures.items()
-    }
+    return {name: without_records(summary) for name, summary in figures.items()}
 
 
 class _Policies:
@@ -111,35 +104,14 @@ def _judge(
     config: RunConfig,
     watcher: Watcher,
 ) -> list[dict[str, Any]]:
-    clip_ids = each.clip_ids
-    records: dict[str, dict[str, Any]] = {}
-    path = run.judgements / f"{each.name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with policies.of(each) as policy, path.open("w", encoding="utf-8") as stream:
+    with policies.of(each) as policy:
         batches = generate_answers(
             policies.model,
             policies.tokenizer,
-            [each.messages(clip_id) for clip_id in clip_ids],
+            [each.messages(clip_id) for clip_id in each.clip_ids],
             max_new_tokens=config.evaluation.max_new_tokens or config.grpo.max_completion_length,
             batch_size=config.evaluation.batch_size,
             cache=answers,
             policy=policy,
         )
-        try:
-            for batch in batches:
-                for index, answer in batch:
-                    clip_id = clip_ids[index]
-                    record = score_completion(
-                        clip_id, scenarios[clip_id], answer.text, answer.ended, answer.n_tokens
-                    )
-                    records[clip_id] = record
-                    stream.write(json.dumps(record, allow_nan=False, sort_keys=True) + "\n")
-                stream.flush()
-                watcher(Progress(f"judge {each.name}", len(records), len(clip_ids)))
-        except RuntimeError as error:  # torch's own errors, out of memory among them
-            raise EvaluationError(
-                f"pass {each.name!r} stopped after {len(records)} of {len(clip_ids)} clips: "
-                f"{error}. What was answered is kept; lower evaluation.batch_size if memory ran "
-                "out."
-            ) from error
-    return [records[clip_id] for clip_id in clip_ids]
+        return judged_records(run, each.name, each.clip_ids, scenarios, batches, watcher)

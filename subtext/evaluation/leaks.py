@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from subtext.data.clips import Scenarios
 from subtext.data.scenes import pairs_across, shared_lines
-from subtext.evaluation.baselines import BASELINES, score
-
-Scenarios = Mapping[str, Mapping[str, Any]]
+from subtext.evaluation.baselines import BASELINES, in_metric_names, score
+from subtext.figures import interval_text
 
 SCHEMA = "subtext.leaks/1"
 N_EXAMPLES = 10
@@ -75,8 +75,8 @@ def leak_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         low, high = figures["accuracy_interval"]
         if name != "train majority" and low > max(0.5, report["held_out_majority"]):
             yield (
-                f"{name} alone scores {figures['accuracy']:.3f} ({low:.2f}-{high:.2f}) on the "
-                f"held-out clips: {_REMEDIES.get(name, _HIDDEN)}"
+                f"{name} alone scores {figures['accuracy']:.3f} ({interval_text((low, high))}) on "
+                f"the held-out clips: {_REMEDIES.get(name, _HIDDEN)}"
             )
 
 
@@ -91,7 +91,7 @@ def leak_metrics(report: Mapping[str, Any]) -> dict[str, float]:
         metrics[f"leak/{group}_across"] = float(report[group]["n_both_sides"])
         metrics[f"leak/{group}_known_share"] = float(report[group]["held_out_share_known"])
     for name, figures in report["baselines"].items():
-        key = name.replace(" + ", "_").replace(" ", "_")
+        key = in_metric_names(name)
         metrics[f"leak/{key}/accuracy"] = float(figures["accuracy"])
         if figures["auroc"] is not None:
             metrics[f"leak/{key}/auroc"] = float(figures["auroc"])

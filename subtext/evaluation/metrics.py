@@ -17,9 +17,8 @@ import numpy as np
 from subtext.answer import LABELS, SARCASTIC
 from subtext.errors import EvaluationError, Problem
 from subtext.evaluation.confidence import confidence_figures
+from subtext.evaluation.records import Records
 from subtext.evaluation.statistics import Floats, Resamples, wilson_interval
-
-Records = Sequence[Mapping[str, Any]]
 
 MALFORMED = "malformed"
 """What a malformed answer counts as in `confusion`."""
@@ -70,6 +69,11 @@ def summarise(records: Records, scenes: Mapping[str, str]) -> dict[str, Any]:
         **confidence_figures(ordered, resamples),
         "results": [dict(record) for record in records],
     }
+
+
+def without_records(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of `summary` (from `summarise`) alone."""
+    return {key: value for key, value in summary.items() if key != "results"}
 
 
 def _check(records: Records, scenes: Mapping[str, str]) -> None:

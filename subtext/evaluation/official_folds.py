@@ -21,13 +21,15 @@ from subtext.data.scenarios import load_run_scenarios
 from subtext.data.scenes import scene_of
 from subtext.errors import ConfigError, EvaluationError, Problem
 from subtext.evaluation.baselines import baseline_table
-from subtext.evaluation.metrics import summarise
+from subtext.evaluation.metrics import summarise, without_records
+from subtext.evaluation.records import Records, right_by_clip
 from subtext.evaluation.statistics import compare, judged_family, smallest_gain
 from subtext.run_dir import RunDir, load_config
 
 SCHEMA = "subtext.folds/1"
 PROTOCOL = "official folds (speaker-dependent)"
 
+_POLICIES = ("base", "trained")
 _MEANS = ("accuracy", "precision_weighted", "recall_weighted", "f1_weighted")
 _OURS = ("data.split", "data.fold", "evaluation.n_eval_clips")
 
@@ -86,17 +88,8 @@ def pool_folds(runs: Sequence[RunDir]) -> dict[str, Any]:
     ]
     records = {
         name: [record for passes in judged for record in passes[name]["results"]]
-        for name in ("base", "trained")
+        for name in _POLICIES
     }
-    right = {name: {r["clip_id"]: r["correct"] for r in found} for name, found in records.items()}
-    others = {"base": right["base"]}
-    for name in tables[0][1]:
-        others[name] = {clip: ok for _, correct in tables for clip, ok in correct[name].items()}
-    comparisons = [
-        {"name": name, "kind": "policy" if name == "base" else "baseline",
-         **compare(right["trained"], theirs, scenes)}
-        for name, theirs in others.items()
-    ]  # fmt: skip
     n_clips = len(records["trained"])
     paper, left_out = _paper(splits[0].get("corpus", ""), n_clips)
     return {
@@ -107,22 +100,43 @@ def pool_folds(runs: Sequence[RunDir]) -> dict[str, Any]:
         "runs": [run.run_id for run in runs],
         "folds": [
             {"fold": config.data.fold, "run_id": run.run_id, "n": len(split["judged"]),
-             "policies": {name: _figures(passes[name]) for name in ("base", "trained")}}
+             "policies": {name: _figures(passes[name]) for name in _POLICIES}}
             for run, config, split, passes in zip(runs, configs, splits, judged, strict=True)
         ],
         "mean": {
-            **{name: _mean([passes[name] for passes in judged]) for name in ("base", "trained")},
+            **{name: _mean([passes[name] for passes in judged]) for name in _POLICIES},
             **{name: _mean([table[name] for table, _ in tables]) for name in tables[0][0]},
         },
         "pooled": {
-            name: {k: v for k, v in summarise(found, scenes).items() if k != "results"}
-            for name, found in records.items()
+            name: without_records(summarise(found, scenes)) for name, found in records.items()
         },
-        "comparisons": judged_family(comparisons),
+        "comparisons": _comparisons(records, [correct for _, correct in tables], scenes),
         "smallest_gain": smallest_gain(n_clips),
         "paper": paper,
         "paper_left_out": left_out,
     }  # fmt: skip
+
+
+def _comparisons(
+    records: Mapping[str, Records],
+    baselines: Sequence[Mapping[str, Mapping[str, bool]]],
+    scenes: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """The trained policies against the base, then each baseline, on all out-of-fold answers.
+
+    `baselines`: of each fold name -> clip id -> right.
+    """
+    trained = right_by_clip(records["trained"])
+    planned = [("base", "policy", right_by_clip(records["base"]))]
+    for name in baselines[0]:
+        pooled = {clip_id: right for fold in baselines for clip_id, right in fold[name].items()}
+        planned.append((name, "baseline", pooled))
+    return judged_family(
+        [
+            {"name": name, "kind": kind, **compare(trained, theirs, scenes)}
+            for name, kind, theirs in planned
+        ]
+    )
 
 
 def _check(runs: Sequence[RunDir], configs: Sequence[RunConfig]) -> None:

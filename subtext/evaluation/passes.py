@@ -7,19 +7,17 @@ prompts; an ablation (named in `evaluation.ablations`) is the trained policy on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from subtext.config import Ablation, RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.masking import Cast
 from subtext.evaluation.ablations import altered
 from subtext.evaluation.generalisation import train_sample
 from subtext.prompts import build_messages
 from subtext.run_dir import RunDir
-
-Scenarios = Mapping[str, Mapping[str, Any]]
 
 TRAIN_SAMPLE = "train_sample"
 
@@ -38,11 +36,7 @@ def planned_passes(run: RunDir, config: RunConfig, scenarios: Scenarios) -> Iter
     """Yield the passes of `run` in the order in which they are judged."""
     split = run.require(run.split)
     judged = split["judged"]
-    cast = Cast.of(scenarios)
-
-    def as_it_is(clip_id: str) -> list[dict[str, str]]:
-        return build_messages(clip_id, scenarios, config.prompt, cast)
-
+    as_it_is = full_messages(config, scenarios)
     yield Pass("base", None, judged, as_it_is)
     if config.warm_start.steps:
         yield Pass("warm", run.warm_adapter, judged, as_it_is)
@@ -57,6 +51,12 @@ def planned_passes(run: RunDir, config: RunConfig, scenarios: Scenarios) -> Iter
             step = checkpoint_step(checkpoint)
             if step < config.grpo.max_steps:  # the last one holds what `trained` is
                 yield Pass(f"step_{step}", checkpoint, judged, as_it_is)
+
+
+def full_messages(config: RunConfig, scenarios: Scenarios) -> Callable[[str], list[dict[str, str]]]:
+    """Return what the policy reads of each clip, nothing altered."""
+    cast = Cast.of(scenarios)
+    return lambda clip_id: build_messages(clip_id, scenarios, config.prompt, cast)
 
 
 def altered_messages(

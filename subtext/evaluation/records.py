@@ -5,11 +5,13 @@ Answers are scored by the reward's own function, so that training and evaluation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subtext.answer import SARCASTIC, SINCERE, is_strict
 from subtext.rewards import reward_decomposition
+
+Records = Sequence[Mapping[str, Any]]
 
 COMPLETION_CHARACTERS = 1500
 """How much of a completion a record keeps. It is scored whole."""
@@ -44,6 +46,11 @@ def score_completion(
         "n_tokens": n_tokens,
         "completion_text": completion_text[:COMPLETION_CHARACTERS],
     }
+
+
+def right_by_clip(records: Records) -> dict[str, bool]:
+    """Return clip id -> whether the answer was right."""
+    return {record["clip_id"]: record["correct"] for record in records}
 
 
 def p_sarcastic(predicted: str | None, confidence: float) -> float:

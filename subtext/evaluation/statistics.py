@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 N_RESAMPLES = 10_000
 ALPHA = 0.05
+POWER = 0.8
 DISCORDANT_AT_NO_GAIN = 0.15
 """Share of clips that one of two equally good policies alone has right, as `smallest_gain` takes
 it: 20 / 25 / 30 / 35 % of the clips are discordant at a true gain of 5 / 10 / 15 / 20 points."""
@@ -181,8 +182,8 @@ def judged_family(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def mcnemar_power(n: int, gain: float, discordant_share: float, alpha: float = ALPHA) -> float:
-    """Return the chance that the exact McNemar test on `n` clips finds p < `alpha`.
+def mcnemar_power(n: int, gain: float, discordant_share: float) -> float:
+    """Return the chance that the exact McNemar test on `n` clips finds p < `ALPHA`.
 
     `gain` is the true difference in accuracy, 0..1, `discordant_share` the chance that one side
     alone is right, of which (1 + gain / share) / 2 falls to the better side. Exact, over every
@@ -193,21 +194,21 @@ def mcnemar_power(n: int, gain: float, discordant_share: float, alpha: float = A
     discordant = np.arange(n + 1)
     weight = binom.pmf(discordant, n, discordant_share)
     # Significant is: at most `critical` of the discordant clips on the worse side.
-    critical = binom.ppf(alpha / 2, discordant, 0.5)
-    critical -= 2 * binom.cdf(critical, discordant, 0.5) >= alpha
+    critical = binom.ppf(ALPHA / 2, discordant, 0.5)
+    critical -= 2 * binom.cdf(critical, discordant, 0.5) >= ALPHA
     share = (1 + gain / discordant_share) / 2 if discordant_share else 0.5
     low = binom.cdf(critical, discordant, share)
     high = binom.sf(discordant - critical - 1, discordant, share)
     return float(weight @ (low + high))
 
 
-def smallest_gain(n: int, power: float = 0.8, alpha: float = ALPHA) -> float | None:
+def smallest_gain(n: int) -> float | None:
     """Return the smallest true gain in accuracy, in steps of 0.01, that the exact McNemar test on
-    `n` clips finds with `power`, where `DISCORDANT_AT_NO_GAIN` + gain of the clips are discordant.
-    None where no gain that this assumption allows reaches it."""
+    `n` clips finds with a chance of `POWER`, where `DISCORDANT_AT_NO_GAIN` + gain of the clips are
+    discordant. None where no gain that this assumption allows reaches it."""
     for points in range(1, round(100 * (1 - DISCORDANT_AT_NO_GAIN)) + 1):
         gain = points / 100
-        if mcnemar_power(n, gain, DISCORDANT_AT_NO_GAIN + gain, alpha) >= power:
+        if mcnemar_power(n, gain, DISCORDANT_AT_NO_GAIN + gain) >= POWER:
             return gain
     return None
 

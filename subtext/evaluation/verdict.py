@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from subtext.evaluation.statistics import BETTER, NOT_DISTINGUISHABLE, WORSE
+from subtext.figures import percent
 
 _RARELY = 0.5
 _WORDS = {
@@ -34,8 +35,8 @@ def verdict(evaluation: Mapping[str, Any]) -> str:
     ]
     found += _baselines([row for row in rows if row["kind"] == "baseline"])
     sentence = (
-        f"{100 * trained['accuracy']:.1f} % of {trained['n_eval_clips']} held-out clips right "
-        f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %): {', '.join(found)}"
+        f"{percent(trained['accuracy'], 1)} of {trained['n_eval_clips']} held-out clips right "
+        f"(95 % interval {100 * low:.1f} to {percent(high, 1)}): {', '.join(found)}"
     )
     doubts = [_counted(len(evaluation[key]), noun) for key, noun in _DOUBTS.items()]
     if against := " and ".join(filter(None, doubts)):
@@ -47,7 +48,7 @@ def verdict(evaluation: Mapping[str, Any]) -> str:
 def _policy(name: str, evaluation: Mapping[str, Any]) -> str:
     rate = evaluation["passes"][name]["strict_rate"]
     if rate < _RARELY:
-        return f"the {name} (well-formed in {100 * rate:.0f} %)"
+        return f"the {name} (well-formed in {percent(rate)})"
     return f"the {name}"
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from subtext.errors import DataError, Problem, reason_of
+from subtext.figures import percent
 from subtext.prosody.frames import Floats, Mask
 from subtext.prosody.sound_files import AUDIO_SUFFIXES
 from subtext.prosody.torn import begins_like_sound, has_stated_length, torn
@@ -244,7 +245,7 @@ def _sound(path: Path, mixed: _Mixed) -> Sound:
     if clipped > _MAX_CLIPPED:
         _refuse(
             path, "clipped_fraction", round(clipped, 3),
-            f"is clipped: more than {_MAX_CLIPPED:.0%} of the samples stand at full scale",
+            f"is clipped: more than {percent(_MAX_CLIPPED)} of the samples stand at full scale",
             "Record it again at a lower level; clipping can't be undone.",
         )  # fmt: skip
     return Sound(samples, RATE_HZ, clipped)

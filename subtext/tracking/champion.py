@@ -15,6 +15,7 @@ from typing import Any
 
 from subtext.errors import TrackingError
 from subtext.evaluation.gate import PROMOTE
+from subtext.tracking.gate_tags import decision_in, failed_in
 from subtext.tracking.lookup import aliased, has_store, open_store, registered, version_of
 from subtext.tracking.registry import ALIAS as CHALLENGER
 from subtext.tracking.store import mlflow_errors, tracking_uri
@@ -31,7 +32,8 @@ Move = dict[str, Any]
 
 
 def current_champion(name: str) -> dict[str, Any] | None:
-    """Return `version`, `uri`, `run_id` (MLflow's) and `run_name` of the champion, or None.
+    """Return the champion, or None: `version`, `uri`, `run_id` (MLflow's), `run_name`, and of the
+    gate the `decision` (None where it never judged it) and the texts of the rules that `failed`.
 
     Raises TrackingError.
     """
@@ -44,8 +46,8 @@ def current_champion(name: str) -> dict[str, Any] | None:
 
 
 def champion_overview(name: str) -> dict[str, Any]:
-    """Return `champion` and `challenger` (as `current_champion`, with the version's `tags`; None
-    where no version has the alias) and the `history` of moves, oldest first.
+    """Return `champion` and `challenger` (as `current_champion`; None where no version has the
+    alias) and the `history` of moves, oldest first.
 
     Raises TrackingError, also where there is no such registered model.
     """
@@ -74,7 +76,7 @@ def move_champion(name: str, version: int, who: str, why: str, force: bool = Fal
         if aliased(model, CHAMPION) == version:
             raise TrackingError(f"version = {version}: is the champion of {name!r} already.")
         was_champion = version in {move[key] for move in history for key in ("from", "to")}
-        earned = was_champion or found.tags.get("gate.decision") == PROMOTE
+        earned = was_champion or decision_in(found.tags) == PROMOTE
         if not earned and not force:
             raise TrackingError(_unearned(version, found.tags))
         return _move(store, name, model, version, who, why, forced=not earned)
@@ -201,13 +203,13 @@ def _described(store: Any, name: str, version: int) -> dict[str, Any]:
         "uri": f"models:/{name}/{version}",
         "run_id": found.run_id,
         "run_name": found.tags.get("run_id", ""),
-        "tags": dict(found.tags),
+        "decision": decision_in(found.tags),
+        "failed": failed_in(found.tags),
     }
 
 
 def _unearned(version: int, tags: dict[str, str]) -> str:
-    failed = [value for key, value in sorted(tags.items()) if value.startswith("failed: ")]
-    said = "; ".join(text.removeprefix("failed: ").rstrip(".") for text in failed)
+    said = "; ".join(text.rstrip(".") for text in failed_in(tags))
     return (
         f"version = {version}: the gate did not promote it ({said or 'it never judged it'}), and "
         "it never was champion. Choose another version, or repeat with --force: who and why are "

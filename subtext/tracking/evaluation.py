@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from subtext import strict_json
+from subtext.evaluation.baselines import in_metric_names
+from subtext.evaluation.judgements import CHAMPION, champion_records
 from subtext.run_dir import RunDir
-from subtext.tracking.runs import mlflow_run_id
+from subtext.tracking.runs import log_metrics, mlflow_run_id
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
 
 PREDICTIONS = "predictions.json"
@@ -15,7 +16,6 @@ _COLUMNS = (
     "clip_id", "gold", "predicted", "confidence", "p_sarcastic", "correct", "well_formed",
     "strict", "is_pivot", "reward_total", "n_tokens", "completion_text",
 )  # fmt: skip
-_METRICS_PER_REQUEST = 500
 _COMPARED = ("difference", "p_value", "p_holm", "flip_rate")
 
 
@@ -24,18 +24,14 @@ def log_evaluation(run: RunDir) -> None:
 
     Figures are named `eval/<pass>/…`, `baseline/<name>/…`, `against/<name>/…` (the trained policy
     beside another) and `ablation/<name>/…`. Logging twice changes nothing: metrics carry the
-    file's time, and the table, to which MLflow would append, is logged once. Raises TrackingError.
+    file's time, and the table, to which MLflow would append, is logged once. Raises TrackingError,
+    DataError for a run that was not evaluated.
     """
-    from mlflow.entities import Metric
-
+    evaluation = run.require(run.metrics)
     written_ms = int(run.metrics.stat().st_mtime * 1000)
-    evaluation = strict_json.read(run.metrics)
-    metrics = [Metric(name, value, written_ms, 0) for name, value in _figures(evaluation)]
     with mlflow_errors(f"take the evaluation of {run.run_id}"):
         store, run_id = client(tracking_uri()), mlflow_run_id(run)
-        for start in range(0, len(metrics), _METRICS_PER_REQUEST):
-            chunk = metrics[start : start + _METRICS_PER_REQUEST]
-            store.log_batch(run_id, metrics=chunk, synchronous=True)
+        log_metrics(store, run_id, dict(_figures(evaluation)), written_ms)
         store.set_tag(run_id, "verdict", evaluation["verdict"])
         for path in (run.metrics, run.held_out_eval, run.report):
             store.log_artifact(run_id, str(path))
@@ -47,9 +43,9 @@ def _figures(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, figures in evaluation["passes"].items():
         yield from _numbers(f"eval/{name}", figures)
     for name, figures in evaluation["baselines"].items():
-        yield from _numbers(f"baseline/{_slug(name)}", figures)
+        yield from _numbers(f"baseline/{in_metric_names(name)}", figures)
     for row in evaluation["comparisons"]:
-        yield from _numbers(f"against/{_slug(row['name'])}", _compared(row))
+        yield from _numbers(f"against/{in_metric_names(row['name'])}", _compared(row))
     for name, row in evaluation["ablations"].items():
         yield from _numbers(f"ablation/{name}", _compared(row))
 
@@ -67,16 +63,14 @@ def _numbers(prefix: str, figures: Mapping[str, Any]) -> Iterator[tuple[str, flo
             yield f"{prefix}/{key}", float(value)
 
 
-def _slug(name: str) -> str:
-    return name.replace(" + ", "_").replace(" ", "_")
-
-
 def _predictions(run: RunDir) -> Any:
     import pandas as pd
 
+    passes = run.require(run.held_out_eval)["passes"]
+    records = {name: summary["results"] for name, summary in passes.items()}
     rows = [
         {"pass": name, **{column: record[column] for column in _COLUMNS}}
-        for name, summary in strict_json.read(run.held_out_eval)["passes"].items()
-        for record in summary["results"]
+        for name, judged in (*records.items(), (CHAMPION, champion_records(run)))
+        for record in judged
     ]
     return pd.DataFrame(rows)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from subtext import strict_json
+from subtext.evaluation.baselines import in_metric_names
 from subtext.run_dir import RunDir
-from subtext.tracking.runs import mlflow_run_id
+from subtext.tracking.runs import log_metrics, mlflow_run_id
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
 
 
@@ -18,12 +19,10 @@ def log_folds(runs: Sequence[RunDir], path: Path) -> str:
     `folds/<policy or baseline>/<figure>` (means over the folds) and `pooled/<policy>/accuracy`.
     Raises TrackingError.
     """
-    from mlflow.entities import Metric
-
     folds = strict_json.read(path)
     written_ms = int(path.stat().st_mtime * 1000)
     figures = {
-        f"folds/{who.replace(' + ', '_').replace(' ', '_')}/{name}": value
+        f"folds/{in_metric_names(who)}/{name}": value
         for who, mean in folds["mean"].items()
         for name, value in mean.items()
     } | {f"pooled/{who}/accuracy": pooled["accuracy"] for who, pooled in folds["pooled"].items()}
@@ -36,8 +35,7 @@ def log_folds(runs: Sequence[RunDir], path: Path) -> str:
         run_id: str = found.info.run_id
         store.set_tag(run_id, "folds", path.stem)
         store.set_tag(run_id, "fold_runs", ",".join(fold_ids))
-        metrics = [Metric(name, value, written_ms, 0) for name, value in figures.items()]
-        store.log_batch(run_id, metrics=metrics, synchronous=True)
+        log_metrics(store, run_id, figures, written_ms)
         store.log_artifact(run_id, str(path))
         store.set_terminated(run_id)
     return run_id

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.scenarios import load_scenarios
 from subtext.data.scenes import scene_of
 from subtext.errors import (
@@ -21,20 +20,18 @@ from subtext.errors import (
     TrackingError,
 )
 from subtext.evaluation.answer_cache import AnswerCache
+from subtext.evaluation.judgements import CHAMPION, judged_records
 from subtext.evaluation.metrics import summarise
-from subtext.evaluation.records import score_completion
 from subtext.judge import Judge, OtherBaseWarning
 from subtext.policy.threads import set_threads
-from subtext.progress import Progress, Watcher, nobody
+from subtext.progress import Watcher, nobody
 from subtext.run_dir import RunDir, load_config
 from subtext.tracking.champion import current_champion
 from subtext.tracking.models import load_judge, resolved, training_split
 
 logger = logging.getLogger(__name__)
 
-BASE, CHAMPION = "base", "champion"
-
-Records = list[dict[str, Any]]
+BASE = "base"
 
 
 def judge_model(run: RunDir, model: str, watcher: Watcher = nobody) -> None:
@@ -73,7 +70,7 @@ def judge_model(run: RunDir, model: str, watcher: Watcher = nobody) -> None:
     strict_json.write(run.held_out_eval, {**passes["trained"], "passes": passes})
 
 
-def judge_champion(run: RunDir, watcher: Watcher = nobody) -> Records | None:
+def judge_champion(run: RunDir, watcher: Watcher = nobody) -> list[dict[str, Any]] | None:
     """Judge the clips of `run` with the current champion, in its own prompt, cast and reference.
 
     Only clips that the champion was not trained on count; clips of a scene that it saw stay, which
@@ -82,7 +79,7 @@ def judge_champion(run: RunDir, watcher: Watcher = nobody) -> Records | None:
     champion.json. Returns the records; None where there is no champion but this run's own version,
     or none that can be compared here. Raises TrackingError, EvaluationError.
     """
-    for stale in (run.champion, run.judgements / f"{CHAMPION}.jsonl"):
+    for stale in (run.champion, run.records_of(CHAMPION)):
         stale.unlink(missing_ok=True)
     config = load_config(run)
     champion = current_champion(config.tracking.registered_model)
@@ -90,7 +87,7 @@ def judge_champion(run: RunDir, watcher: Watcher = nobody) -> Records | None:
         return None
     known = {"version": champion["version"], "uri": champion["uri"], "n_shared": 0}
     known |= {"n_trained_on": 0, "reason": None}
-    records: Records = []
+    records: list[dict[str, Any]] = []
     try:
         clip_ids = _untrained_clips(run, champion["uri"])
         known["n_trained_on"] = len(run.require(run.split)["judged"]) - len(clip_ids)
@@ -141,27 +138,11 @@ def _judged(
     name: str,
     judge: Judge,
     clip_ids: list[str],
-    scenarios: Mapping[str, Mapping[str, Any]],
+    scenarios: Scenarios,
     watcher: Watcher,
-) -> Records:
-    """Judge `clip_ids`, as BASE without the adapter; keep the records in `judgements/<name>.jsonl`
-    and return them."""
+) -> list[dict[str, Any]]:
+    """Judge `clip_ids`, as BASE without the adapter, and return the records."""
     clips = [{**scenarios[clip_id], "clip_id": clip_id} for clip_id in clip_ids]
-    records: dict[str, dict[str, Any]] = {}
-    try:
-        with AnswerCache(run.answers) as cache:
-            for batch in judge.answers(clips, cache=cache, adapted=name != BASE):
-                for index, answer in batch:
-                    clip_id = clip_ids[index]
-                    records[clip_id] = score_completion(
-                        clip_id, scenarios[clip_id], answer.text, answer.ended, answer.n_tokens
-                    )
-                watcher(Progress(f"judge {name}", len(records), len(clip_ids)))
-    except RuntimeError as error:  # torch's own errors, out of memory among them
-        raise EvaluationError(
-            f"the {name} stopped after {len(records)} of {len(clip_ids)} clips: {error}"
-        ) from error
-    ordered = [records[clip_id] for clip_id in clip_ids]
-    lines = [json.dumps(record, allow_nan=False, sort_keys=True) + "\n" for record in ordered]
-    strict_json.write_text(run.judgements / f"{name}.jsonl", "".join(lines))
-    return ordered
+    with AnswerCache(run.answers) as cache:
+        batches = judge.answers(clips, cache=cache, adapted=name != BASE)
+        return judged_records(run, name, clip_ids, scenarios, batches, watcher)

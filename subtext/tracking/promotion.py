@@ -11,13 +11,11 @@ from subtext.errors import TrackingError
 from subtext.evaluation.gate import PROMOTE, decide, decision_of, reason
 from subtext.run_dir import RunDir, load_config
 from subtext.tracking.champion import promote
+from subtext.tracking.gate_tags import PREFIX, tags_of
 from subtext.tracking.runs import mlflow_run_id
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
 
 logger = logging.getLogger(__name__)
-
-_PREFIX = "gate."
-_TEXT_CHARACTERS = 1000
 
 
 def apply_gate(run: RunDir) -> dict[str, Any]:
@@ -57,9 +55,7 @@ def _registered_version(run: RunDir) -> dict[str, Any]:
 
 def _record(run: RunDir, model: Mapping[str, Any], gate: Mapping[str, Any]) -> None:
     strict_json.write(run.gate, gate)
-    tags = {f"{_PREFIX}decision": gate["decision"]} | {
-        f"{_PREFIX}{item['rule']}": _tag(item) for item in gate["reasons"]
-    }
+    tags = tags_of(gate)
     name, version = model["name"], str(model["version"])
     with mlflow_errors(f"take the decision on {run.run_id}"):
         store, run_id = client(tracking_uri()), mlflow_run_id(run)
@@ -74,8 +70,4 @@ def _record(run: RunDir, model: Mapping[str, Any], gate: Mapping[str, Any]) -> N
 
 
 def _stale(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    return [key for key in before if key.startswith(_PREFIX) and key not in now]
-
-
-def _tag(item: Mapping[str, Any]) -> str:
-    return f"{'passed' if item['passed'] else 'failed'}: {item['text']}"[:_TEXT_CHARACTERS]
+    return [key for key in before if key.startswith(PREFIX) and key not in now]

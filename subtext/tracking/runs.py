@@ -24,6 +24,7 @@ from subtext.tracking.store import (
 )
 
 _PARAMS_PER_REQUEST = 100
+_METRICS_PER_REQUEST = 500  # MLflow takes at most 1000
 _PARAM_LENGTH = 6000
 _DIGEST_LENGTH = 36  # MLflow's column; the whole digest goes beside it as a tag
 
@@ -105,6 +106,16 @@ def log_artifacts(run: RunDir) -> list[str]:
         for path, name in zip(files, names, strict=True):
             store.log_artifact(run_id, str(path), name.rpartition("/")[0] or None)
     return names
+
+
+def log_metrics(store: Any, run_id: str, figures: Mapping[str, float], when_ms: int) -> None:
+    """Log `figures` at step 0, dated `when_ms` (since 1970): the same date again adds nothing."""
+    from mlflow.entities import Metric
+
+    metrics = [Metric(name, value, when_ms, 0) for name, value in figures.items()]
+    for start in range(0, len(metrics), _METRICS_PER_REQUEST):
+        chunk = metrics[start : start + _METRICS_PER_REQUEST]
+        store.log_batch(run_id, metrics=chunk, synchronous=True)
 
 
 def mlflow_run_id(run: RunDir) -> str:
@@ -197,13 +208,9 @@ def _split_tags(run: RunDir) -> dict[str, str]:
 
 def _log_leaks(store: Any, found: Any, run: RunDir) -> None:
     """Log the leak report's figures, dated by the run's start: a resumed run adds nothing."""
-    from mlflow.entities import Metric
-
     report = run.read(run.leak_report)
     if report is not None:
-        started_ms = found.info.start_time
-        metrics = [Metric(key, value, started_ms, 0) for key, value in leak_metrics(report).items()]
-        store.log_batch(found.info.run_id, metrics=metrics, synchronous=True)
+        log_metrics(store, found.info.run_id, leak_metrics(report), found.info.start_time)
 
 
 def _tags(values: Mapping[str, str]) -> list[Any]:

@@ -37,18 +37,6 @@ COMPARED = ("base", "train majority", "speaker", "TF-IDF line + context")
 
 
 @pytest.fixture(scope="module")
-def home(taught_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    home = tmp_path_factory.mktemp("registry-home")
-    for part in ("corpus", "base"):
-        shutil.copytree(taught_home / part, home / part)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(home).items():
-            patch.setenv(name, value)
-        patch.chdir(home)
-        yield home
-
-
-@pytest.fixture(scope="module")
 def store(home: Path) -> mlflow.MlflowClient:
     return mlflow.MlflowClient(tracking.tracking_uri())
 
@@ -214,7 +202,9 @@ class TestJudgeChampion:
             "n_trained_on": len(judged) - len(records), "reason": None,
         }  # fmt: skip
         lines = (second.judgements / "champion.jsonl").read_text().splitlines()
-        assert [json.loads(line) for line in lines] == records
+        by_clip = {record["clip_id"]: record for record in map(json.loads, lines)}
+        assert [by_clip[record["clip_id"]] for record in records] == records
+        assert len(lines) == len(records)
         assert (told[-1].stage, told[-1].step) == ("judge champion", len(records))
         # It held these clips out itself: what it said of them then, it says again.
         itself = {

@@ -26,8 +26,8 @@ from transformers import (
 
 from benchmarks import eval_throughput
 from subtext.answer import FINAL_CLOSE, format_answer
-from subtext.evaluation.answer_cache import AnswerCache
-from subtext.evaluation.generate import Answer, Messages, generate_answers
+from subtext.evaluation.answer_cache import Answer, AnswerCache
+from subtext.evaluation.generate import Messages, generate_answers
 
 LIMIT = 60
 LESSONS = [

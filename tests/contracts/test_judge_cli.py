@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
 import pytest
-from support.registered_run import environment, registered_run
+from support.registered_run import registered_run
 
 from subtext import strict_json, tracking
 from subtext.data.scenarios import load_scenarios
@@ -22,18 +20,6 @@ from subtext.run_dir import RunDir
 
 SOUND = next((Path(__file__).resolve().parents[2] / "data" / "demo" / "audio").glob("*.flac"))
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def home(taught_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    home = tmp_path_factory.mktemp("judging-home")
-    for part in ("corpus", "base"):
-        shutil.copytree(taught_home / part, home / part)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(home).items():
-            patch.setenv(name, value)
-        patch.chdir(home)
-        yield home
 
 
 @pytest.fixture(scope="module")

@@ -9,38 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.finished_run import ADAPTER_FILES, BASE, failure, finished_run, repositories
-from support.hub import LocalHub, local_hub
+from support.finished_run import ADAPTER_FILES, BASE, failure, finished_run
+from support.hub import LocalHub
 
 from subtext import strict_json
 from subtext.config import PublishConfig
 from subtext.publishing import client
 from subtext.publishing.hub import publish_adapter, publish_result
 from subtext.run_dir import RunDir
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHub]:
-    with local_hub(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture
-def hub(running: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    running.clear()
-    monkeypatch.setenv("HF_ENDPOINT", running.url)
-    return running
-
-
-@pytest.fixture
-def publish(request: pytest.FixtureRequest) -> PublishConfig:
-    return repositories(request.node.name)
 
 
 @pytest.fixture

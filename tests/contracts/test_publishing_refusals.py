@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.finished_run import SECRET, failure, finished_run, repositories
-from support.hub import LocalHub, local_hub
+from support.finished_run import SECRET, failure, finished_run
+from support.hub import LocalHub
 
 from subtext import strict_json
 from subtext.config import PublishConfig
 from subtext.errors import MachineError
 from subtext.publishing.hub import check_access, publish_adapter, publish_result, require_token
 from subtext.run_dir import RunDir
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHub]:
-    with local_hub(tmp_path_factory.mktemp("hub")) as hub:
-        yield hub
-
-
-@pytest.fixture
-def hub(running: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
-    running.clear()
-    monkeypatch.setenv("HF_ENDPOINT", running.url)
-    return running
-
-
-@pytest.fixture
-def publish(request: pytest.FixtureRequest) -> PublishConfig:
-    return repositories(request.node.name)
 
 
 @pytest.fixture

@@ -54,6 +54,12 @@ def tracked_run(home: Path, name: str) -> RunDir:
     return run
 
 
+def predictions(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a table that MLflow keeps."""
+    table = json.loads(Path(path).read_text("utf-8"))
+    return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+
 @pytest.mark.parametrize("name", ["base", "warm", "trained", "no_prosody", "train_sample"])
 def test_figures_of_every_pass(run: RunDir, logged: Any, name: str) -> None:
     figures = strict_json.read(run.metrics)["passes"][name]
@@ -123,8 +129,7 @@ def test_predictions_are_one_row_a_pass_and_clip_though_logged_twice(
     run: RunDir, logged: Any, store: mlflow.MlflowClient, tmp_path: Path
 ) -> None:
     path = Path(store.download_artifacts(logged.info.run_id, PREDICTIONS, str(tmp_path)))
-    table = json.loads(path.read_text("utf-8"))
-    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    rows = predictions(path)
     passes = strict_json.read(run.held_out_eval)["passes"]
     assert [(row["pass"], row["clip_id"]) for row in rows] == [
         (name, record["clip_id"])
@@ -167,6 +172,23 @@ def test_the_champion_is_compared_too(home: Path, store: mlflow.MlflowClient) ->
     assert champion["name"] == "champion"
     assert metrics["against/champion/difference"] == champion["difference"]
     assert metrics["eval/champion/accuracy"] == champion["accuracy_against"]
+
+
+def test_predictions_hold_the_champion_that_judged_fewer_clips(
+    home: Path, store: mlflow.MlflowClient, tmp_path: Path
+) -> None:
+    run = tracked_run(home, "demo-3")
+    records = strict_json.read(run.held_out_eval)["passes"]["base"]["results"][:7]
+    run.judgements.mkdir()
+    lines = [json.dumps(record) + "\n" for record in records]
+    run.records_of("champion").write_text("".join(lines))
+    known = {"version": 1, "uri": "models:/subtext/1", "n_shared": 7, "n_trained_on": 33}
+    strict_json.write(run.champion, {**known, "reason": None})
+    tracking.log_evaluation(run)
+    run_id = tracking.mlflow_run_id(run)
+    rows = predictions(store.download_artifacts(run_id, PREDICTIONS, str(tmp_path)))
+    found = [row["clip_id"] for row in rows if row["pass"] == "champion"]
+    assert found == [record["clip_id"] for record in records]
 
 
 def test_a_run_that_was_not_started_is_refused(home: Path) -> None:

@@ -158,7 +158,7 @@ def test_the_leak_report_becomes_a_table(monkeypatch, tmp_path):
         "95 %": "0.15-0.85",
         "AUROC": "0.500",
     } in rows
-    assert "100% of 4 held-out clips" in description
+    assert "100 % of 4 held-out clips" in description
 
 
 def markdown_of(server, key):

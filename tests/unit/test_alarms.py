@@ -67,8 +67,8 @@ def test_rules(changes: dict[str, Any], expected: list[str], n: int) -> None:
 def test_a_message_says_what_was_measured_and_against_which_limit() -> None:
     (alarm,) = training_alarms(log(8, clipped=0.5), GATE)
     assert alarm["message"] == (
-        "50% of the completions were cut at grpo.max_completion_length over the last 2 of 8 steps, "
-        "more than gate.max_clipped = 0.2"
+        "50 % of the completions were cut at grpo.max_completion_length over the last 2 of 8 "
+        "steps, more than gate.max_clipped = 0.2"
     )
 
 

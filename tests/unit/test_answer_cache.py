@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from support.disk import no_room
 
 from subtext.errors import EvaluationError
-from subtext.evaluation.answer_cache import AnswerCache
-from subtext.evaluation.generate import Answer
+from subtext.evaluation.answer_cache import Answer, AnswerCache
 from subtext.evaluation.policy_digest import policy_digest
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
@@ -81,8 +80,7 @@ class TestRecall:
 WRITER = """
 import sys
 from pathlib import Path
-from subtext.evaluation.answer_cache import AnswerCache
-from subtext.evaluation.generate import Answer
+from subtext.evaluation.answer_cache import Answer, AnswerCache
 
 name, path = sys.argv[1:]
 with AnswerCache(Path(path)) as cache:

@@ -101,7 +101,7 @@ def test_show_prints_verdict_tables_places_and_next_commands(finished):
     against = evaluation["comparisons"][0]
     assert f"│ base │ {against['accuracy_against']:.3f} │ {against['difference']:+.3f} (" in flat
     assert f"{figures['n_with_prosody']} of {figures['n_eval_clips']} clips have prosody" in flat
-    assert f"A true gain under {evaluation['smallest_gain']:.0%}" in flat
+    assert f"A true gain under {100 * evaluation['smallest_gain']:.0f} %" in flat
     for expected in ("no prosody", "report.html", "models:/subtext/3", "abc", "mlflow ui"):
         assert expected in flat
 
@@ -204,7 +204,7 @@ def test_show_says_what_the_split_leaks(finished):
     strict_json.write(finished.leak_report, LEAK_REPORT)
     flat = " ".join(invoke("show", str(finished.path)).output.split())
     assert "Split official: 12 scene pairs across it" in flat
-    assert "the speaker of 99% and the show of 100% of 138 held-out clips." in flat
+    assert "the speaker of 99 % and the show of 100 % of 138 held-out clips." in flat
 
 
 def test_what_a_folder_is_called_is_shown_as_it_is(finished):

@@ -15,6 +15,7 @@ from subtext import strict_json
 from subtext.config import Ablation
 from subtext.errors import DataError
 from subtext.evaluation.ablations import LABELS
+from subtext.figures import difference_text, interval_text, percent
 from subtext.fold_tables import folds_markdown, render_folds
 from subtext.result_tables import (
     ABLATION_COLUMNS,
@@ -23,10 +24,8 @@ from subtext.result_tables import (
     PASS_COLUMNS,
     ablation_rows,
     against_rows,
-    difference_text,
     doubts,
     gate_sentence,
-    interval_text,
     leak_rows,
     leak_sentence,
     pass_rows,
@@ -130,8 +129,8 @@ def test_leaks_as_rows_and_a_sentence(tmp_path: Path) -> None:
         ("speaker", "0.692", "0.61-0.76", "0.770"),
     ]
     assert leak_sentence(run) == (
-        "Split official: 12 scene pairs across it; training knows the speaker of 99% and the show "
-        "of 100% of 138 held-out clips."
+        "Split official: 12 scene pairs across it; training knows the speaker of 99 % and the show "
+        "of 100 % of 138 held-out clips."
     )
 
 
@@ -244,3 +243,11 @@ def test_folds_say_the_same_on_a_terminal_and_in_markdown(paper: bool) -> None:
     mean = content["mean"]["trained"]
     assert re.search(rf"\| trained \|.* {100 * mean['f1_weighted']:.1f} \|", markdown)
     assert "| speaker | - | - |" in markdown, "a baseline has no weighted precision"
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [(0.234, 0, "23 %"), (1.0, 0, "100 %"), (0.546, 1, "54.6 %"), (0.0, 1, "0.0 %")],
+)
+def test_one_style_of_percent(share: float, digits: int, text: str) -> None:
+    assert percent(share, digits) == text

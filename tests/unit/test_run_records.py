@@ -13,6 +13,7 @@ from support.judged_run import evaluation_of
 from subtext import strict_json
 from subtext.data.scenarios import load_reference
 from subtext.errors import DataError, Problem
+from subtext.evaluation.records import score_completion
 from subtext.policy.load import read_adapter_record
 from subtext.prosody.reference import PUBLISHED, TERCILE_FIELDS
 from subtext.run_dir import RunDir
@@ -26,9 +27,10 @@ GATE = {
 CHAMPION = {
     "version": 3, "uri": "models:/subtext/3", "n_shared": 60, "n_trained_on": 11, "reason": None,
 }  # fmt: skip
+CLIP = {"sarcasm": True, "prosody": None, "is_pivot": False}
 HELD_OUT = {
     "accuracy": 0.5,
-    "passes": {"trained": {"results": [{"clip_id": "c", "correct": True}]}},
+    "passes": {"trained": {"results": [score_completion("c", CLIP, "no answer", True, 2)]}},
 }
 
 

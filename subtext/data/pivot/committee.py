@@ -23,12 +23,13 @@ so that the order of clips changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from subtext.data.clips import Scenarios
 from subtext.data.folder import CLIPS_FILE
 from subtext.data.masking import Cast, masked_clip
 from subtext.data.pivot.file import NoPivotSetError, PivotConfig
@@ -47,7 +48,6 @@ MEMBERS = {
 _NO_WORDS = "<no words>"
 _LARGEST_LOG_ODDS = 30.0
 
-Scenarios = Mapping[str, Mapping[str, Any]]
 Array = np.ndarray[Any, np.dtype[Any]]
 # Sparse n-gram counts [clip, n-gram], and what makes an unfitted model.
 Member = tuple[Any, Callable[[], Any]]

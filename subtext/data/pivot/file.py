@@ -33,6 +33,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from subtext import strict_json
+from subtext.data.clips import Scenarios
 from subtext.data.folder import PIVOT_FILE
 from subtext.errors import ConfigError, DataError, Problem
 from subtext.validation import knob_problems, problems_of
@@ -46,7 +47,6 @@ NOTE = (
 )
 _MEANT = ("utterance", "context", "speaker", "context_speakers", "show", "sarcasm")
 
-Scenarios = Mapping[str, Mapping[str, Any]]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 

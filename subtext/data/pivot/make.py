@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
+from subtext.data.clips import Scenarios
 from subtext.data.folder import PIVOT_FILE, PROSODY_FILE, resolve_data_root
 from subtext.data.pivot.committee import MEMBERS, text_scores
 from subtext.data.pivot.file import (
@@ -38,7 +39,6 @@ TEXT_EASY = "text_easy"
 _TITLE = "Pivot Set refused"
 _FEW_CLIPS = 100
 
-Scenarios = Mapping[str, Mapping[str, Any]]
 logger = logging.getLogger(__name__)
 
 

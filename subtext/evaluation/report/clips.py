@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subtext.config import PromptConfig
+from subtext.data.clips import Scenarios
 from subtext.data.masking import Cast, masked_clip
-from subtext.prompts import Scenarios, build_full_observation
+from subtext.prompts import build_full_observation
 
 POLICIES = ("base", "warm", "trained", "champion")
 """Passes whose answers are shown whole; of every other pass the label and P(sarcastic)."""

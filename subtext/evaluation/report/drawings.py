@@ -12,8 +12,11 @@ import numpy as np
 
 from subtext.answer import LABELS
 from subtext.config import Ablation
+from subtext.evaluation.metrics import MALFORMED
 from subtext.evaluation.report.palette import PALETTE, WIDTH_IN
 from subtext.evaluation.report.wording import ordered
+from subtext.evaluation.statistics import NOT_DISTINGUISHABLE
+from subtext.figures import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +108,7 @@ def confusion(trained: Figures | None) -> Figure | None:
     """Counts of the trained policy: gold label down, answer across."""
     if trained is None:
         return None
-    answers = [*LABELS, "malformed"]
+    answers = [*LABELS, MALFORMED]
     counts = np.array([[trained["confusion"][gold][said] for said in answers] for gold in LABELS])
     figure = _figure(2.3)
     axes = figure.subplots()
@@ -114,7 +117,7 @@ def confusion(trained: Figures | None) -> Figure | None:
         right = answers[column] == LABELS[row]
         axes.add_patch(_cell(row, column, "trained" if right else "warm", 0.45 * float(share)))
         axes.text(
-            column, row, f"{count}\n{share:.0%}", ha="center", va="center",
+            column, row, f"{count}\n{percent(share)}", ha="center", va="center",
             fontweight="bold" if right else "normal",
         )  # fmt: skip
     axes.set_xlim(-0.5, len(answers) - 0.5)
@@ -242,7 +245,7 @@ def _forest_row(axes: Axes, y: int, role: str, marker: str, row: Figures) -> Non
     if row["interval"] is not None:
         low, high = row["interval"]
         axes.plot([100 * low, 100 * high], [y, y], color=PALETTE[role], linewidth=1.6)
-    found = row["verdict"] != "not distinguishable"
+    found = row["verdict"] != NOT_DISTINGUISHABLE
     axes.plot(
         100 * row["difference"], y, marker, color=PALETTE[role], markersize=6,
         markeredgewidth=1.4, markerfacecolor=PALETTE[role if found else "paper"],
