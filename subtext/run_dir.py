@@ -46,7 +46,12 @@ class RunDir:
     @property
     def checkpoints(self) -> list[Path]:
         """TRL's own checkpoints, oldest first; for resuming, never published or tracked."""
-        return sorted(self.path.glob("checkpoint-*"), key=lambda folder: int(folder.name[11:]))
+        found = {
+            int(step): folder
+            for folder in self.path.glob("checkpoint-*")
+            if (step := folder.name.removeprefix("checkpoint-")).isdecimal()
+        }
+        return [found[step] for step in sorted(found)]
 
     @property
     def warm_adapter(self) -> Path:

@@ -5,6 +5,8 @@ The files are our own, but they are copied, edited and cut short by full disks.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -129,6 +131,18 @@ class _Record(BaseModel):
 class _Judged(BaseModel):
     results: list[_Record]
 
+    @field_validator("results")
+    @classmethod
+    def _once_each(cls, results: list[_Record]) -> list[_Record]:
+        counts = Counter(record.clip_id for record in results)
+        if twice := sorted(clip_id for clip_id, n in counts.items() if n > 1):
+            raise ValueError(f"judges {len(twice)} clips twice, for example {twice[0]}")
+        return results
+
+
+class _History(RootModel[list[dict[str, float | None]]]):
+    pass
+
 
 class _HeldOut(BaseModel):
     passes: Annotated[dict[str, _Judged], AfterValidator(_with_trained)]
@@ -218,6 +232,7 @@ class _Split(BaseModel):
 _SHAPES: dict[str, type[BaseModel]] = {
     "metrics.json": _Evaluation,
     "held_out_eval.json": _HeldOut,
+    "log_history.json": _History,
     "champion.json": _Champion,
     "judged_model.json": _JudgedModel,
     "gate.json": _Gate,
@@ -246,7 +261,8 @@ def check_shape(path: Path, value: Any) -> None:
     if shape is None:
         return
     try:
-        shape.model_validate(value)
+        # As JSON, not as Python values: there "0.5" is no number and a lone surrogate no text.
+        shape.model_validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         raise shape_error(path, error) from None
 

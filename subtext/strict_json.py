@@ -2,7 +2,8 @@
 
 Writing: UTF-8, sorted keys, two-space indent, a final newline, never NaN or Infinity, and
 atomic, so that a reader sees the old file or the new one. Reading refuses what the JSON
-standard leaves open: duplicate keys, NaN and Infinity, deep nesting.
+standard leaves open: duplicate keys, NaN and Infinity, numbers that would read as infinite, deep
+nesting.
 """
 
 from __future__ import annotations
@@ -43,7 +44,12 @@ def digest(value: Any) -> str:
 def loads(text: str) -> Any:
     """Parse strict JSON. Raises ValueError that says what is wrong and where it can."""
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        return json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_number,
+        )
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 
@@ -71,6 +77,13 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"duplicate key {key!r}")
         result[key] = value
     return result
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:

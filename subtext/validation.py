@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SENTENCES = {
     "dict_type": "is no object",
     "extra_forbidden": "is no field",
+    "list_type": "is no list",
     "missing": "is missing",
     "model_type": "is no object",
     "tuple_type": "is no list",

@@ -104,7 +104,7 @@ def put(record: Any, path: str, value: Any = ...) -> Any:
 
 RECORDS = {
     "metrics.json": EVALUATION, "gate.json": GATE, "champion.json": CHAMPION,
-    "held_out_eval.json": HELD_OUT,
+    "held_out_eval.json": HELD_OUT, "log_history.json": [{"step": 1, "reward": 0.5}],
 }  # fmt: skip
 
 
@@ -148,6 +148,10 @@ RECORDS = {
         ("held_out_eval.json", "passes.trained.results", {}, "list"),
         ("held_out_eval.json", "passes.trained.results.0", "c", "object"),
         ("held_out_eval.json", "passes.trained.results.0.clip_id", ..., "missing"),
+        ("held_out_eval.json", "passes.trained.results.0.correct", "yes", "boolean"),
+        ("held_out_eval.json", "passes.trained.results.0.gold", ..., "missing"),
+        ("metrics.json", "passes.trained.accuracy", "0.5", "number"),
+        ("log_history.json", "0.reward", "high", "number"),
         ("held_out_eval.json", "passes.trained.results.0.correct", "mostly", "boolean"),
     ],
 )
@@ -164,7 +168,7 @@ def test_a_broken_record_of_the_evaluation_is_one_refusal(
 
 
 @pytest.mark.parametrize("content", [[], None], ids=["a list", "null"])
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", sorted(RECORDS.keys() - {"log_history.json"}))
 def test_a_record_is_an_object(run: RunDir, name: str, content: Any) -> None:
     with pytest.raises(DataError) as caught:
         run.read(strict_json.write(run.path / name, content))
@@ -288,3 +292,22 @@ def test_a_whole_adapter_record_is_read_as_it_was_written(tmp_path: Path) -> Non
     strict_json.write(tmp_path / "subtext.json", adapter_record())
     assert read_adapter_record(tmp_path) == adapter_record()
     assert set(adapter_record()["prosody_reference"]["terciles"]) == set(TERCILE_FIELDS)
+
+
+def test_a_clip_judged_twice_is_named(run: RunDir) -> None:
+    record = HELD_OUT["passes"]["trained"]["results"][0]
+    strict_json.write(run.held_out_eval, {"passes": {"trained": {"results": [record, record]}}})
+    with pytest.raises(DataError, match="judges 1 clips twice, for example c"):
+        run.require(run.held_out_eval)
+
+
+def test_a_number_beyond_floats_is_no_record(run: RunDir) -> None:
+    run.log_history.write_text('[{"step": 1, "reward": 1e999}]')
+    with pytest.raises(DataError, match="1e999 is too large"):
+        run.require(run.log_history)
+
+
+def test_other_folders_are_no_checkpoints(run: RunDir) -> None:
+    for name in ("checkpoint-20", "checkpoint-3", "checkpoint-best", "checkpoint-"):
+        (run.path / name).mkdir()
+    assert [folder.name for folder in run.checkpoints] == ["checkpoint-3", "checkpoint-20"]
