@@ -31,7 +31,8 @@ def evaluate_flow(
     """Return the run directory of an evaluation, or the file in which five folds are pooled.
 
     `protocol=model`: the adapter `model` (a folder, or a version of the registry) judges the
-    held-out clips of `profile` and `overrides`. `official-folds`: a policy is trained and judged
+    held-out clips of `profile` and `overrides`, but none that it was trained on or that shares a
+    scene with one. `official-folds`: a policy is trained and judged
     on each of MUStARD's five folds.
     """
     if protocol == "official-folds":

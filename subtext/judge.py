@@ -19,10 +19,16 @@ from subtext.evaluation.answer_cache import Answer, AnswerCache
 from subtext.evaluation.generate import generate_answers
 from subtext.evaluation.policy_digest import policy_digest
 from subtext.evaluation.records import p_sarcastic
+from subtext.judge_adapter import check_files, is_other, wrapped
 from subtext.judge_clips import measured_clips
 from subtext.policy.base_model import BaseModel, resolve_base
 from subtext.policy.hush import hush_libraries
-from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
+from subtext.policy.load import (
+    CHAT_TEMPLATE_OPTIONS,
+    load_base,
+    load_tokenizer,
+    read_adapter_record,
+)
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.prompts import build_messages
 from subtext.prosody.reference import Reference
@@ -58,17 +64,18 @@ class Judge:
 
         For an adapter trained on a local folder, `$SUBTEXT_BASE_MODEL` or else `base_folder` says
         where that lies. Warns (`OtherBaseWarning`) where the base found has another digest than
-        the recorded one. Raises DataError without a record, MachineError where there is no base,
-        or one that the adapter does not fit.
+        the recorded one. Raises DataError for a missing or damaged file of the adapter,
+        MachineError where there is no base, or one that the adapter does not fit.
         """
         hush_libraries()
         record = read_adapter_record(adapter)
+        check_files(adapter)
         base = _recorded_base(
             record["base"], os.environ.get("SUBTEXT_BASE_MODEL", "") or base_folder
         )
         precision = _recorded_precision(record)
         return cls(
-            model=_wrapped(load_base(base, precision), adapter, record["base"], base),
+            model=wrapped(load_base(base, precision), adapter, record["base"], base),
             tokenizer=load_tokenizer(base),
             prompt=PromptConfig.model_validate(record["prompt"]),
             cast=Cast.of_record(record["cast"]),
@@ -109,21 +116,46 @@ class Judge:
         """Yield (index, answer) batch by batch for `clips` without problems, sound measured.
 
         `cache` keeps answers between calls; without `adapted` the base alone answers. Raises
-        DataError for a `batch_size` below 1.
+        DataError for a `batch_size` below 1, and before the first answer for clips that are longer
+        than the model reads.
         """
         if batch_size is not None and batch_size < 1:
             problem = Problem("judge", "batch_size", batch_size, "is below 1", "Give 1 or more.")
             raise DataError("Clips refused", [problem])
+        conversations = [self._messages(clip) for clip in clips]
+        self._check_room(clips, conversations)
         with contextlib.nullcontext() if adapted else self.model.disable_adapter():
             yield from generate_answers(
                 self.model,
                 self.tokenizer,
-                [self._messages(clip) for clip in clips],
+                conversations,
                 max_new_tokens=self.max_new_tokens,
                 batch_size=batch_size or self.batch_size,
                 cache=cache,
                 policy=self.digest if adapted else self.base_digest,
             )
+
+    def _check_room(
+        self, clips: Sequence[Mapping[str, Any]], conversations: Sequence[list[dict[str, str]]]
+    ) -> None:
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        if limit is None:
+            return
+        problems = []
+        for index, (clip, messages) in enumerate(zip(clips, conversations, strict=True)):
+            text = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **CHAT_TEMPLATE_OPTIONS
+            )
+            n_tokens = len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+            if n_tokens + self.max_new_tokens > limit:
+                problem = Problem(
+                    f"clip {clip.get('clip_id') or index}", "tokens of its prompt", n_tokens,
+                    f"with {self.max_new_tokens} for the answer is more than the model's {limit}",
+                    "Shorten its line or context.",
+                )  # fmt: skip
+                problems.append(problem)
+        if problems:
+            raise DataError("Clips refused", problems)
 
     def delivery(self, clip: Mapping[str, Any]) -> str:
         """Return the lines of prosody that the model reads of `clip`, its sound measured."""
@@ -193,7 +225,7 @@ def _recorded_base(record: Mapping[str, Any], base_folder: str) -> BaseModel:
         revision=record["revision"] or "main",
     )
     base = resolve_base(model)
-    if _is_other(record, base):
+    if is_other(record, base):
         warnings.warn(
             f"the adapter was trained on a base model with sha256 {record['sha256']}, and the one "
             f"found here has {base.sha256}: answers will differ from those on record",
@@ -201,21 +233,3 @@ def _recorded_base(record: Mapping[str, Any], base_folder: str) -> BaseModel:
             stacklevel=3,
         )
     return base
-
-
-def _is_other(record: Mapping[str, Any], base: BaseModel) -> bool:
-    return bool(record["sha256"]) and base.sha256 != record["sha256"]
-
-
-def _wrapped(model: Any, adapter: Path, record: Mapping[str, Any], base: BaseModel) -> Any:
-    try:
-        return load_adapters(model, {"trained": adapter})
-    except (RuntimeError, ValueError) as error:  # peft's own: layers missing or of another shape
-        if not _is_other(record, base):
-            raise
-        problem = Problem(
-            "subtext.json", "base.sha256", record["sha256"],
-            f"the base model found here has {base.sha256}, and the adapter does not fit it",
-            "Install the model that the adapter was trained on.",
-        )  # fmt: skip
-        raise MachineError("The base model is another one", [problem]) from error

@@ -5,11 +5,13 @@
 null) or `audio` (the path of the line's sound, which is then measured; or null). It returns, row by
 row under the same index, `label` ("sarcastic", "sincere" or None), `confidence` and `p_sarcastic`
 (0..1), `reasoning` (text or None) and `well_formed`.
+Arrays, numpy's numbers and NaN, as a table has them that was a parquet file, read as lists, numbers
+and null.
 Nothing imports this module: it needs MLflow at module level and sets MLflow's current model.
 """
 
-import math
-from pathlib import Path
+from collections.abc import Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 import mlflow
@@ -54,16 +56,40 @@ class JudgeModel(mlflow.pyfunc.PythonModel):
 
 
 def _clip(row: dict[str, Any]) -> dict[str, Any]:
-    """The row's fields without missing values, and arrays as lists."""
+    """The row's fields without missing values."""
+    clip = {key: _plain(row[key]) for key in FIELDS if key in row}
+    if isinstance(clip.get("prosody"), dict):
+        clip["prosody"] = _as_measured(clip["prosody"])
+    return {key: value for key, value in clip.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """`value` as JSON has it: lists, Python's numbers, None for every kind of missing value."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    return None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+
+
+def _as_measured(record: dict[str, Any]) -> dict[str, Any]:
+    """`record` as it was before a parquet file gave all records the fields of any, with null, and
+    pandas made floats of whole numbers beside null."""
+    from subtext.prosody.schema import FIELDS as RULES
+
+    required = {name for name, rule in RULES.items() if rule.required} | {"contour_st"}
+    whole = {name for name, rule in RULES.items() if rule.integer}
     return {
-        key: row[key].tolist() if isinstance(row[key], np.ndarray) else row[key]
-        for key in FIELDS
-        if key in row and not _missing(row[key])
+        name: int(value)
+        if name in whole and isinstance(value, float) and value.is_integer()
+        else value
+        for name, value in record.items()
+        if value is not None or name in required
     }
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
 mlflow.models.set_model(JudgeModel())

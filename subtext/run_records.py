@@ -78,7 +78,9 @@ class _Doubt(BaseModel):
 
 class _JudgedModel(BaseModel):
     model: str
-    n_trained_on: int
+    n_judged: int
+    n_trained_on: int | None
+    n_same_scene: int | None
 
 
 class _Champion(BaseModel):

@@ -72,7 +72,7 @@ def render_summary(run: RunDir) -> Group:
             Text(),
         ]
     parts += [Text(f"! {doubt}", style="yellow") for doubt in doubts(evaluation)]
-    if run.leak_report.exists():
+    if run.leak_report.exists() and not run.judged_model.exists():
         parts += [Text(leak_sentence(run)), Text()]
     places = Table.grid(padding=(0, 2))
     for what, where in place_rows(run):
@@ -98,9 +98,7 @@ def place_rows(run: RunDir) -> list[tuple[str, str]]:
     """(what, where) of the run directory, report, MLflow run, version, gate and every upload."""
     rows = [("run directory", _relative(run.path))]
     if judged := run.read(run.judged_model):
-        rows.append(
-            ("judged", f"{judged['model']}, trained on {judged['n_trained_on']} more clips")
-        )
+        rows.append(("judged", f"{judged['model']}; {_left_out(judged)}"))
     if run.report.exists():
         rows.append(("report", _relative(run.report)))
     tracking = run.read(run.tracking, {})
@@ -114,6 +112,15 @@ def place_rows(run: RunDir) -> list[tuple[str, str]]:
     for name, landed in sorted(run.read(run.published, {}).items()):
         rows.append((f"published {name}", f"{landed['url']} at commit {landed['revision'][:12]}"))
     return rows
+
+
+def _left_out(judged: Mapping[str, Any]) -> str:
+    if judged["n_trained_on"] is None:
+        return "which clips it was trained on is not known"
+    return (
+        f"left out: {judged['n_trained_on']} clips that it was trained on, "
+        f"{judged['n_same_scene']} of a scene with one"
+    )
 
 
 def mlflow_link(run: RunDir) -> str:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from subtext.config import TrackingConfig
+from subtext.errors import ConfigError, Problem
 
 champion_app = typer.Typer(help="The registered version in use: show it, move it, move it back.")
 
@@ -45,7 +46,7 @@ def champion_move(
     """Make VERSION the champion. One the gate held back needs --force, which is recorded."""
     from subtext.tracking import move_champion
 
-    _tell(name, move_champion(name, version, who or getpass.getuser(), why, force))
+    _tell(name, move_champion(name, version, who or _user(), why, force))
 
 
 @champion_app.command("undo")
@@ -57,7 +58,18 @@ def champion_undo(
     """Take the last move back; again, the one before."""
     from subtext.tracking import undo_champion
 
-    _tell(name, undo_champion(name, who or getpass.getuser(), why))
+    _tell(name, undo_champion(name, who or _user(), why))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container's uid may have no name
+        raise ConfigError(
+            "Nobody to put on record",
+            [Problem("command line", "--who", None, "this user has no name on this machine",
+                     "Give one: --who NAME.")],
+        ) from error  # fmt: skip
 
 
 def _tell(name: str, move: Mapping[str, Any]) -> None:

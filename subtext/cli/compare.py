@@ -31,6 +31,11 @@ def compare(
     rows = [_row(row) for row in compared["rows"]]
     console.print(rich_table("Accuracy, first minus second", _COLUMNS, rows), crop=False)
     console.print(Text(_reading_aid(compared)))
+    for run_id in compared["unknown_training"]:
+        note = (
+            f"! Which clips the model of {run_id} was trained on is not known: it may know these."
+        )
+        console.print(Text(note, style="yellow"))
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from subtext.data.folder import resolve_data_root
 from subtext.data.pivot.file import pivot_strata
 from subtext.data.scenarios import load_run_scenarios
 from subtext.data.scenes import scene_of
+from subtext.errors import DataError, Problem
 from subtext.evaluation.ablations import ablation_table
 from subtext.evaluation.alarms import training_alarms, training_form
 from subtext.evaluation.baselines import baseline_table
@@ -76,10 +77,21 @@ class _Judged:
         if champions := champion_records(run):
             passes[CHAMPION] = summarise(champions, scenes)
         records = {name: summary["results"] for name, summary in passes.items()}
+        _refuse_unknown(run, records, scenarios)
         return cls(
             run, config, scenarios, scenes, pivot_strata(resolve_data_root(config.data.root)),
             passes, records, [record["clip_id"] for record in records["trained"]],
         )  # fmt: skip
+
+
+def _refuse_unknown(run: RunDir, records: Mapping[str, Records], scenarios: Scenarios) -> None:
+    for name, judged in records.items():
+        if unknown := sorted({record["clip_id"] for record in judged} - scenarios.keys()):
+            problem = Problem(
+                str(run.held_out_eval), f"passes.{name}", unknown[:5], "are no clips of the corpus",
+                "Judge the run again.",
+            )  # fmt: skip
+            raise DataError("Run directory refused", [problem])
 
 
 def _evaluation(judged: _Judged) -> dict[str, Any]:
@@ -101,7 +113,7 @@ def _evaluation(judged: _Judged) -> dict[str, Any]:
         "training": _last_step(history),
         "training_form": training_form(run.completions),
         "alarms": training_alarms(history, config.gate),
-        "warnings": [*warnings, *_leaks(run)],
+        "warnings": [*warnings, *_about_training(run)],
         "champion": run.read(run.champion),
     }
     return {**evaluation, "verdict": verdict(evaluation)}
@@ -192,7 +204,16 @@ def _last_step(history: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return dict(steps[-1]) if steps else {}
 
 
-def _leaks(run: RunDir) -> Iterator[dict[str, str]]:
+def _about_training(run: RunDir) -> Iterator[dict[str, str]]:
+    """What a policy may know of the judged clips: leaks of the split, in a run that trained it."""
+    if judged := run.read(run.judged_model):
+        if judged["n_trained_on"] is None:
+            yield {
+                "name": "unknown_training",
+                "message": f"Which clips {judged['model']} was trained on is not known: it may "
+                "have seen those judged here.",
+            }
+        return
     report = run.read(run.leak_report)
     if report:
         for message in leak_warnings(report):

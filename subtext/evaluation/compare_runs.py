@@ -17,10 +17,11 @@ _COMPARED = ("base", "warm", "trained")
 def compare_runs(one: RunDir, other: RunDir) -> dict[str, Any]:
     """Return how each pass that both runs have compares: `one` minus `other`.
 
-    `n_shared` clips were judged by both; a run judges no clip that it was trained on. `n_left_out`
-    were judged by one of them alone. `rows` hold `name` and what `compare` gives, with Holm's p
-    over them. Raises DataError for a run that was not judged, EvaluationError where the data differ
-    or no clip is shared.
+    `n_shared` clips were judged by both; no run judges a clip that it is known to have learnt.
+    `n_left_out` were judged by one of them alone. `rows` hold `name` and what `compare` gives, with
+    Holm's p over them. `unknown_training` names the runs whose policy may know these clips, since
+    nobody knows what it was trained on. Raises DataError for a run that was not judged,
+    EvaluationError where the data differ or no clip is shared.
     """
     splits = [run.require(run.split) for run in (one, other)]
     if splits[0]["data_digest"] != splits[1]["data_digest"]:
@@ -43,9 +44,15 @@ def compare_runs(one: RunDir, other: RunDir) -> dict[str, Any]:
         "runs": [one.run_id, other.run_id],
         "n_shared": len(shared),
         "n_left_out": len(judged[0] ^ judged[1]),
+        "unknown_training": [run.run_id for run in (one, other) if _is_training_unknown(run)],
         "smallest_gain": smallest_gain(len(shared)),
         "rows": judged_family(rows),
     }
+
+
+def _is_training_unknown(run: RunDir) -> bool:
+    judged = run.read(run.judged_model)
+    return judged is not None and judged["n_trained_on"] is None
 
 
 def _refused(one: RunDir, other: RunDir, field: str, what: str) -> EvaluationError:

@@ -1,34 +1,43 @@
 """The alias `champion`: who has it, how it moves, and how it moves back.
 
-Every move is an entry of a JSON list in the tag `champion.history` of the registered model: `when`
-(UTC), `from` and `to` (versions; null: none), `who`, `why`, `forced`, `undo`. It is written before
-the alias moves, so that a move that was cut off is known and finished. The newest version moved to
-keeps its entry as tags `champion.when`, `champion.previous` and so on.
+A move is on record before the alias moves, marked as pending until all of it is written. The next
+call drops one that was cut off before the alias and completes one that was cut off after it, so to
+repeat a move that was cut off makes it once. One process at a time moves the alias of a SQLite
+store; on a server, two at once are found out by reading again what was written.
+
+The newest move to a version is also its tags `champion.when`, `champion.previous` and so on;
+`champion.by_gate` says that the gate promoted it once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from subtext.errors import TrackingError
 from subtext.evaluation.gate import PROMOTE
 from subtext.tracking.gate_tags import decision_in, failed_in
 from subtext.tracking.lookup import aliased, has_store, open_store, registered, version_of
+from subtext.tracking.moves import (
+    GATE,
+    HISTORY,
+    Move,
+    check_person,
+    encoded,
+    new_move,
+    not_undone,
+    read_history,
+    settled,
+)
 from subtext.tracking.registry import ALIAS as CHALLENGER
-from subtext.tracking.store import mlflow_errors, tracking_uri
+from subtext.tracking.store import mlflow_errors, store_lock, tracking_uri
 
 CHAMPION = "champion"
-GATE = "the gate"
-"""Who moves the alias where no person does."""
 
-_HISTORY = "champion.history"
-_KEPT_MOVES = 100  # of at most some 700 characters, in a tag that holds 100,000
-_WHY_CHARACTERS = 500
-
-Move = dict[str, Any]
+_BY_GATE = "champion.by_gate"
 
 
 def current_champion(name: str) -> dict[str, Any] | None:
@@ -59,7 +68,7 @@ def champion_overview(name: str) -> dict[str, Any]:
             alias: None if version is None else _described(store, name, version)
             for alias, version in found.items()
         }
-        return {**described, "history": _history(model)}
+        return {**described, "history": settled(read_history(model), found[CHAMPION])}
 
 
 def move_champion(name: str, version: int, who: str, why: str, force: bool = False) -> Move:
@@ -68,18 +77,20 @@ def move_champion(name: str, version: int, who: str, why: str, force: bool = Fal
     Refused without `force` for a version that the gate did not promote and that never was
     champion. Raises TrackingError.
     """
-    with mlflow_errors(f"move the champion of {name}"):
-        store = open_store()
-        model = _model(store, name)
-        found = version_of(store, name, version)
-        history = _history(model)
-        if aliased(model, CHAMPION) == version:
+    check_person(who)
+    with _alias(name) as alias:
+        tags = version_of(alias.store, name, version).tags
+        if alias.resumed and alias.resumed["to"] == version:
+            return alias.resumed
+        if alias.holder == version:
             raise TrackingError(f"version = {version}: is the champion of {name!r} already.")
-        was_champion = version in {move[key] for move in history for key in ("from", "to")}
-        earned = was_champion or decision_in(found.tags) == PROMOTE
+        was_champion = "champion.when" in tags or version in {
+            move["from"] for move in alias.history
+        }
+        earned = was_champion or decision_in(tags) == PROMOTE
         if not earned and not force:
-            raise TrackingError(_unearned(version, found.tags))
-        return _move(store, name, model, version, who, why, forced=not earned)
+            raise TrackingError(_unearned(version, tags))
+        return alias.move(new_move(alias.holder, version, who, why, forced=not earned))
 
 
 def undo_champion(name: str, who: str, why: str) -> Move:
@@ -87,20 +98,21 @@ def undo_champion(name: str, who: str, why: str) -> Move:
 
     Returns the entry that the history got. Raises TrackingError.
     """
-    with mlflow_errors(f"move the champion of {name} back"):
-        store = open_store()
-        model = _model(store, name)
-        history, holder = _history(model), aliased(model, CHAMPION)
-        standing = _not_undone(history)
+    check_person(who)
+    with _alias(name) as alias:
+        if alias.resumed and alias.resumed["undo"]:
+            return alias.resumed
+        standing = not_undone(alias.history)
         if not standing:
             raise TrackingError(f"The champion of {name!r} has no move to undo.")
-        if holder != history[-1]["to"]:
+        last = alias.history[-1]["to"]
+        if alias.holder != last:
             raise TrackingError(
-                f"champion = {_shown(holder)}: the last move on record was to "
-                f"{_shown(history[-1]['to'])}, so the alias was moved by other means. "
+                f"champion = {_shown(alias.holder)}: the last move on record was to "
+                f"{_shown(last)}, so the alias was moved by other means. "
                 "Say where to: `subtext champion move VERSION --why TEXT`."
             )
-        return _move(store, name, model, standing[-1]["from"], who, why, undo=True)
+        return alias.move(new_move(last, standing[-1]["from"], who, why, undo=True))
 
 
 def promote(name: str, version: int, judged_against: int | None, why: str) -> str:
@@ -110,15 +122,9 @@ def promote(name: str, version: int, judged_against: int | None, why: str) -> st
     just before the move: another run may have moved it meanwhile. A version promoted once is not
     promoted again, whatever happened to the alias since. Raises TrackingError.
     """
-    with mlflow_errors(f"promote version {version} of {name}"):
-        store = open_store()
-        model = _model(store, name)
-        history, holder = _history(model), aliased(model, CHAMPION)
-        if any(move["to"] == version and move["who"] == GATE for move in history):
-            if history[-1]["to"] == version and holder == history[-1]["from"]:
-                _point(store, name, version)  # cut off between history and alias
-            return ""
-        if holder == version:
+    with _alias(name) as alias:
+        holder = alias.holder
+        if holder == version or _BY_GATE in version_of(alias.store, name, version).tags:
             return ""
         if holder is not None and version < holder:
             return f"Version {version} is older than the champion, version {holder}."
@@ -127,41 +133,82 @@ def promote(name: str, version: int, judged_against: int | None, why: str) -> st
                 f"The champion is {_shown(holder)} by now, and this version was judged beside "
                 f"{_shown(judged_against)}."
             )
-        _move(store, name, model, version, GATE, why)
+        alias.move(new_move(holder, version, GATE, why))
         return ""
 
 
-def _move(
-    store: Any,
-    name: str,
-    model: Any,
-    version: int | None,
-    who: str,
-    why: str,
-    *,
-    forced: bool = False,
-    undo: bool = False,
-) -> Move:
-    move = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "from": aliased(model, CHAMPION),
-        "to": version,
-        "who": _said("who", who),
-        "why": _said("why", why),
-        "forced": forced,
-        "undo": undo,
+@dataclass
+class _Alias:
+    """The alias of a registered model, held for one move: its `holder` and the moves so far.
+
+    `resumed`: the last of them, where it had been cut off after the alias and was completed now.
+    """
+
+    store: Any
+    name: str
+    holder: int | None
+    history: list[Move]
+    resumed: Move | None = None
+
+    def move(self, move: Move) -> Move:
+        version = move["to"]
+        if version is not None:
+            version_of(self.store, self.name, version)
+        pending = move.copy()
+        pending["pending"] = True
+        self._record([*self.history, pending])
+        self._confirm([*self.history, pending], move["from"])
+        _point(self.store, self.name, version)
+        self.complete([*self.history, move])
+        return move
+
+    def complete(self, history: list[Move]) -> None:
+        """Write what follows a move of the alias: the version's tags and the history."""
+        version = history[-1]["to"]
+        if version is not None:
+            for key, value in _tags(history[-1]).items():
+                self.store.set_model_version_tag(self.name, str(version), key, value)
+        self._record(history)
+        self._confirm(history, version)
+
+    def _record(self, history: list[Move]) -> None:
+        self.store.set_registered_model_tag(self.name, HISTORY, encoded(history))
+
+    def _confirm(self, history: list[Move], holder: int | None) -> None:
+        model = _model(self.store, self.name)
+        if aliased(model, CHAMPION) != holder or model.tags.get(HISTORY) != encoded(history):
+            raise TrackingError(
+                f"The champion of {self.name!r} was moved by someone else at the same time. "
+                "See `subtext champion show`, then repeat the move if it still holds."
+            )
+
+
+@contextmanager
+def _alias(name: str) -> Iterator[_Alias]:
+    """The alias of the registered model `name`, whose last move happened or is forgotten."""
+    with mlflow_errors(f"move the champion of {name}"):
+        store = open_store()
+        with store_lock(tracking_uri()):
+            model = _model(store, name)
+            recorded, holder = read_history(model), aliased(model, CHAMPION)
+            alias = _Alias(store, name, holder, settled(recorded, holder))
+            if len(alias.history) == len(recorded) and alias.history != recorded:
+                alias.complete(alias.history)
+                alias.resumed = alias.history[-1]
+            yield alias
+
+
+def _tags(move: Move) -> dict[str, str]:
+    values = {
+        "when": move["when"],
+        "previous": json.dumps(move["from"]),
+        "who": move["who"],
+        "why": move["why"],
+        "forced": json.dumps(move["forced"]),
+        "undo": json.dumps(move["undo"]),
     }
-    if version is not None:
-        version_of(store, name, version)
-    history = [*_history(model), move][-_KEPT_MOVES:]
-    store.set_registered_model_tag(name, _HISTORY, json.dumps(history, ensure_ascii=False))
-    if version is not None:
-        tags = {("previous" if key == "from" else key): value for key, value in move.items()}
-        for key in ("when", "previous", "who", "why", "forced", "undo"):
-            value = tags[key] if isinstance(tags[key], str) else json.dumps(tags[key])
-            store.set_model_version_tag(name, str(version), f"champion.{key}", value)
-    _point(store, name, version)
-    return move
+    by_gate = {_BY_GATE: "true"} if move["who"] == GATE else {}
+    return {f"champion.{key}": value for key, value in values.items()} | by_gate
 
 
 def _point(store: Any, name: str, version: int | None) -> None:
@@ -169,21 +216,6 @@ def _point(store: Any, name: str, version: int | None) -> None:
         store.delete_registered_model_alias(name, CHAMPION)
     else:
         store.set_registered_model_alias(name, CHAMPION, str(version))
-
-
-def _not_undone(history: Sequence[Move]) -> list[Move]:
-    standing: list[Move] = []
-    for move in history:
-        if not move["undo"]:
-            standing.append(move)
-        elif standing:  # the move may be older than what is kept
-            standing.pop()
-    return standing
-
-
-def _history(model: Any) -> list[Move]:
-    history: list[Move] = json.loads(model.tags.get(_HISTORY, "[]"))
-    return history
 
 
 def _model(store: Any, name: str) -> Any:
@@ -215,15 +247,6 @@ def _unearned(version: int, tags: dict[str, str]) -> str:
         "it never was champion. Choose another version, or repeat with --force: who and why are "
         "then on record."
     )
-
-
-def _said(field: str, text: str) -> str:
-    if not text.strip() or len(text) > _WHY_CHARACTERS:
-        raise TrackingError(
-            f"{field} = {text[:80]!r}: is empty or longer than {_WHY_CHARACTERS} characters. "
-            "Say it in a sentence; it stays on record."
-        )
-    return text.strip()
 
 
 def _shown(version: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subtext import strict_json
@@ -27,7 +28,7 @@ from subtext.policy.threads import set_threads
 from subtext.progress import Watcher, nobody
 from subtext.run_dir import RunDir, load_config
 from subtext.tracking.champion import current_champion
-from subtext.tracking.models import load_judge, resolved, training_split
+from subtext.tracking.models import load_judge, shown_name, training_split
 
 logger = logging.getLogger(__name__)
 
@@ -38,31 +39,18 @@ def judge_model(run: RunDir, model: str, watcher: Watcher = nobody) -> None:
     """Judge the clips of `run` with `model` and with its base alone, and write held_out_eval.json.
 
     `model` is as in `load_judge`, and reads its own prompt and prosody words, whose thresholds
-    become the run's. Clips that it was trained on are left out; for an adapter outside of its run
-    nobody knows which. Raises EvaluationError where no clip is left or judging stops, and what
-    `load_judge` raises.
+    become the run's. Clips that it was trained on, or of a scene with one, are left out; for an
+    adapter outside of its run nobody knows which. Raises EvaluationError where no clip is left or
+    judging stops, and what `load_judge` raises.
     """
     config = load_config(run)
-    judged = run.require(run.split)["judged"]
-    split = training_split(model)
-    if split is None:
-        logger.warning("%s: which clips it was trained on is not on record", model)
-    clip_ids = [clip_id for clip_id in judged if split is None or clip_id not in split["train"]]
-    if not clip_ids:
-        problem = Problem(
-            "evaluation", "model", model, f"was trained on all {len(judged)} clips to be judged",
-            "Choose the data.split and data.split_seed that it was trained with.",
-        )  # fmt: skip
-        raise EvaluationError(str(problem))
-    n_trained_on = len(judged) - len(clip_ids)
-    known = {"model": resolved(model), "n_judged": len(clip_ids), "n_trained_on": n_trained_on}
-    strict_json.write(run.judged_model, known)
-    logger.info("%(model)s: %(n_judged)d clips judged, %(n_trained_on)d it was trained on", known)
+    scenarios = load_scenarios(config.data.root)
+    scenes = scene_of(scenarios)
+    clip_ids, counts = _unseen_clips(run.require(run.split)["judged"], model, scenes)
+    strict_json.write(run.judged_model, {"model": shown_name(model), **counts})
     set_threads(config.training.num_threads)
     judge = load_judge(model, _base_folder(config))
     strict_json.write(run.prosody_reference, judge.reference.record())
-    scenarios = load_scenarios(config.data.root)
-    scenes = scene_of(scenarios)
     passes = {
         name: summarise(_judged(run, name, judge, clip_ids, scenarios, watcher), scenes)
         for name in (BASE, "trained")
@@ -83,7 +71,8 @@ def judge_champion(run: RunDir, watcher: Watcher = nobody) -> list[dict[str, Any
         stale.unlink(missing_ok=True)
     config = load_config(run)
     champion = current_champion(config.tracking.registered_model)
-    if champion is None or champion["run_id"] == run.read(run.tracking, {}).get("run_id"):
+    own = run.read(run.tracking, {}).get("run_id")
+    if champion is None or (own and champion["run_id"] == own):
         return None
     known = {"version": champion["version"], "uri": champion["uri"], "n_shared": 0}
     known |= {"n_trained_on": 0, "reason": None}
@@ -101,6 +90,41 @@ def judge_champion(run: RunDir, watcher: Watcher = nobody) -> list[dict[str, Any
         logger.warning("champion version %s is not compared: %s", champion["version"], error)
     strict_json.write(run.champion, {**known, "n_shared": len(records)})
     return records or None
+
+
+def _unseen_clips(
+    judged: Sequence[str], model: str, scenes: Mapping[str, str]
+) -> tuple[list[str], dict[str, int | None]]:
+    """The clips of `judged` that share no scene with what `model` was trained on, and counts.
+
+    Counts are None where nobody knows what it was trained on. Raises EvaluationError where no clip
+    is left.
+    """
+    split = training_split(model)
+    if split is None:
+        logger.warning("%s: which clips it was trained on is not known", model)
+        return list(judged), {"n_judged": len(judged), "n_trained_on": None, "n_same_scene": None}
+    trained_on = set(split["train"])
+    seen = {scenes[clip_id] for clip_id in trained_on & scenes.keys()}
+    clip_ids = [clip_id for clip_id in judged if scenes[clip_id] not in seen]
+    if not clip_ids:
+        problem = Problem(
+            "evaluation", "model", model,
+            f"was trained on all {len(judged)} clips to be judged, or on others of their scenes",
+            "Choose the data.split and data.split_seed that it was trained with.",
+        )  # fmt: skip
+        raise EvaluationError(str(problem))
+    n_trained_on = len(trained_on.intersection(judged))
+    n_same_scene = len(judged) - len(clip_ids) - n_trained_on
+    logger.info(
+        "%s: %d clips judged; left out: %d it was trained on, %d of a scene with one",
+        model, len(clip_ids), n_trained_on, n_same_scene,
+    )  # fmt: skip
+    return clip_ids, {
+        "n_judged": len(clip_ids),
+        "n_trained_on": n_trained_on,
+        "n_same_scene": n_same_scene,
+    }
 
 
 def _judge_on_its_own_base(uri: str, config: RunConfig) -> Judge:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.config import PromptConfig
-from subtext.errors import DataError, Problem
+from subtext.errors import DataError, Problem, TrackingError
 from subtext.judge import Judge
 from subtext.paths import project_root
 from subtext.policy.load import ADAPTER_RECORD, read_adapter_record
@@ -31,10 +31,13 @@ def load_judge(model: str, base_folder: str = "") -> Judge:
         return Judge.load(adapter, base_folder)
 
 
-def resolved(model: str) -> str:
-    """Return `model` with the version that an alias names now. Raises TrackingError."""
+def shown_name(model: str) -> str:
+    """Return what names `model` on any machine: the version that an alias names now, the id of a
+    run, or the name of an adapter's folder. Raises TrackingError or DataError."""
     if not model.startswith(MODEL_SCHEME):
-        return model
+        adapter = _local_adapter(model)
+        run = RunDir(adapter.parent)
+        return run.run_id if adapter == run.adapter else adapter.name
     version = find_version(model)
     return f"{MODEL_SCHEME}{version.name}/{version.version}"
 
@@ -48,7 +51,8 @@ def model_prompt(model: str) -> PromptConfig:
 def training_split(model: str) -> dict[str, Any] | None:
     """Return split.json of the run that trained `model`; None for an adapter outside of its run.
 
-    Raises TrackingError for a version whose MLflow run lacks it, DataError for a broken one.
+    Raises TrackingError for a version whose MLflow run is unknown or lacks it, DataError for a
+    broken one.
     """
     if model.startswith(MODEL_SCHEME):
         return _tracked_split(find_version(model))
@@ -72,7 +76,7 @@ def adapter_of(model: str) -> Iterator[Path]:
 
 
 def _local_adapter(model: str) -> Path:
-    for folder in (Path(model).expanduser(), project_root() / "runs" / model):
+    for folder in _folders(model):
         for adapter in (folder, RunDir(folder).adapter):
             if (adapter / ADAPTER_RECORD).exists():
                 return adapter.resolve()
@@ -81,6 +85,12 @@ def _local_adapter(model: str) -> Path:
         "Give models:/subtext@challenger, models:/subtext/3, or a folder such as runs/<id>.",
     )  # fmt: skip
     raise DataError("Model not found", [problem])
+
+
+def _folders(model: str) -> Iterator[Path]:
+    with contextlib.suppress(RuntimeError):  # "~name" of nobody here
+        yield Path(model).expanduser()
+    yield project_root() / "runs" / model
 
 
 def _downloaded(version: Any, folder: str) -> Path:
@@ -97,6 +107,11 @@ def _downloaded(version: Any, folder: str) -> Path:
 
 def _tracked_split(version: Any) -> dict[str, Any]:
     """split.json as the version's MLflow run has it."""
+    if not version.run_id:
+        raise TrackingError(
+            f"version = {version.version}: this version of {version.name!r} names no MLflow run, "
+            "so which clips it was trained on is not known. Register it from a training run."
+        )
     with (
         tempfile.TemporaryDirectory() as folder,
         mlflow_errors(f"hand out the split of version {version.version} of {version.name}"),

@@ -23,7 +23,7 @@ _DATABASES = ("postgresql", "mysql", "mssql")
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
 _USABLE = "Set sqlite:////folder/mlflow.db or the http:// address of a server"
 _HEALTH_LIMIT_S = 3.0
-_MIGRATION_LIMIT_S = 120.0
+_LOCK_LIMIT_S = 120.0
 
 # MLflow's own 7 retries of 120 s would hold a run for many minutes when the server is gone; our
 # tasks retry too. 30 s leaves a server time to pass an adapter on to its own storage.
@@ -89,20 +89,32 @@ def check_reachable(uri: str) -> None:
 def client(uri: str) -> Any:
     """An `mlflow.MlflowClient` for `uri`, with bounded retries.
 
-    The first client of a SQLite file creates its tables, so a lock keeps two processes from
-    migrating one file at once.
+    The first client of a SQLite file creates its tables: one process at a time, since two must not
+    migrate one file at once.
     """
     for name, value in _CLIENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
+    with store_lock(uri):
+        return MlflowClient(uri, registry_uri=uri)
+
+
+@contextmanager
+def store_lock(uri: str) -> Iterator[None]:
+    """Keep other processes that ask for this lock from the SQLite file of `uri`.
+
+    Other stores have no lock. It can't be taken twice, so make the client first. Raises OSError
+    where another process keeps it for minutes.
+    """
     database = sqlite_path(uri)
     if database is None:
-        return MlflowClient(uri, registry_uri=uri)
+        yield
+        return
     from filelock import FileLock
 
-    with FileLock(f"{database}.lock", timeout=_MIGRATION_LIMIT_S):
-        return MlflowClient(uri, registry_uri=uri)
+    with FileLock(f"{database}.lock", timeout=_LOCK_LIMIT_S):
+        yield
 
 
 @contextmanager

@@ -145,6 +145,15 @@ def test_an_unjudged_run_is_refused(tmp_path: Path) -> None:
         assess(run)
 
 
+def test_records_of_a_clip_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    run = planted_run(tmp_path, {"base": malformed, "trained": malformed}, n_clips=40)
+    whole = strict_json.read(run.held_out_eval)
+    whole["passes"]["base"]["results"][0]["clip_id"] = "9_9"
+    strict_json.write(run.held_out_eval, whole)
+    with pytest.raises(DataError, match=r"passes\.base.*9_9"):
+        assess(run)
+
+
 def test_nothing_but_malformed_answers(tmp_path: Path) -> None:
     run = planted_run(tmp_path, {"base": malformed, "trained": malformed}, n_clips=40)
     evaluation = assess(run)

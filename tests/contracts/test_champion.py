@@ -26,7 +26,6 @@ from subtext.errors import DataError, TrackingError
 from subtext.evaluation.held_out import judge_held_out
 from subtext.progress import Progress
 from subtext.run_dir import RunDir
-from subtext.tracking import champion as champion_module
 
 NAME = "subtext"
 ROW = {
@@ -68,6 +67,10 @@ def champion_is(store: mlflow.MlflowClient) -> Iterator[Any]:
     if "champion" in model.aliases:
         store.delete_registered_model_alias(NAME, "champion")
     store.delete_registered_model_tag(NAME, "champion.history")
+    for found in store.search_model_versions(f"name = '{NAME}'"):
+        for key in found.tags:
+            if key.startswith("champion."):
+                store.delete_model_version_tag(NAME, found.version, key)
 
 
 def local(uri: str) -> Path:
@@ -333,22 +336,6 @@ class TestGate:
         assert "is older than the champion" in gate["reasons"][-1]["text"]
         assert holder(store) == newer
 
-    def test_a_move_that_was_cut_off_is_finished(
-        self, first: RunDir, store: mlflow.MlflowClient, champion_is: Any,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:  # fmt: skip
-        def killed(*_: object) -> None:
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(champion_module, "_point", killed)
-            with pytest.raises(KeyboardInterrupt):
-                tracking.apply_gate(evaluated(first))
-        assert holder(store) is None
-        assert tracking.apply_gate(first)["decision"] == "promote"
-        assert holder(store) == version_of(first)
-        assert len(history(store)) == 1
-
     def test_a_run_without_version_or_evaluation_is_refused(self, home: Path) -> None:
         run = prepared_run(home, "unregistered")
         with pytest.raises(DataError, match=r"metrics\.json"):
@@ -408,6 +395,11 @@ class TestMoves:
             (1, " ", "x", "who = "),
             (1, "Ada", "", "why = "),
             (1, "Ada", "x" * 501, "longer than 500"),
+            (1, "A" * 101, "x", "longer than 100"),
+            (1, "Ada\nBob", "x", "who = .*control characters"),
+            (1, "Ada", "a\x1b[2Jb", "why = .*control characters"),
+            (1, "Ada", "caf\udce9", "why = .*control characters"),
+            (1, " The  gate ", "x", "is how the gate signs"),
         ],
     )
     def test_refusals(

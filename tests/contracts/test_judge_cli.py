@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,11 @@ def test_table_says_a_malformed_answer_plainly(run: RunDir) -> None:
         ),
         pytest.param(["--line", "Hm.", "--model", "none"], {}, "models:/subtext@", id="no-model"),
         pytest.param(
+            ["--line", "Hm.", "--model", "~nobody-here/x"], {}, "is no registered version",
+            id="no-such-user",
+        ),
+        pytest.param(["--line", "Hm. " * 4000], {}, "Shorten its line", id="too-long"),
+        pytest.param(
             ["--line", "Hm."], {"SUBTEXT_BASE_MODEL": ""}, "Set SUBTEXT_BASE_MODEL", id="no-base"
         ),
         pytest.param(
@@ -102,6 +108,16 @@ def test_what_cannot_be_judged_is_a_message(
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
+
+
+def test_a_damaged_adapter_is_a_message(run: RunDir, tmp_path: Path) -> None:
+    adapter = Path(shutil.copytree(run.adapter, tmp_path / "damaged"))
+    weights = adapter / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    done = subtext("judge", "--line", "Hm.", "--model", str(adapter))
+    assert done.returncode == 2
+    assert "adapter_model.safetensors" in done.stderr
+    assert "Copy it back" in done.stderr
 
 
 def test_champion_is_shown_moved_and_moved_back(run: RunDir) -> None:

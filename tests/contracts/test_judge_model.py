@@ -138,6 +138,17 @@ class TestRealModel:
         # a random model writes no answer: the missing label must not become NaN
         assert result["label"].tolist() == [None, None]
 
+    def test_a_table_that_was_a_parquet_file_gets_the_same_answers(
+        self, run: RunDir, tmp_path: Path
+    ) -> None:
+        judge = mlflow.pyfunc.load_model(URI)
+        table = pd.DataFrame([clip(prosody=PROSODY), clip(speaker="B", prosody=None)])
+        table.to_parquet(tmp_path / "clips.parquet")
+        read = pd.read_parquet(tmp_path / "clips.parquet")
+        assert isinstance(read["prosody"][0]["contour_st"], np.ndarray)
+        answers = [judge.predict(each) for each in (table, read)]
+        assert answers[0].equals(answers[1])
+
     def test_other_base_is_told_with_both_digests(
         self, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -312,6 +323,33 @@ class TestTable:
                 clip(),
                 id="lists-as-arrays",
             ),
+            pytest.param(clip(speaker=pd.NaT, clip_id=pd.NA), clip(), id="not-a-time-nor-any"),
+            pytest.param(
+                clip(context=np.array(["It broke.", "Why?"]), context_speakers=["A", np.str_("B")]),
+                {"context": ["It broke.", "Why?"], "context_speakers": ["A", "B"]},
+                id="lists-of-numpy-text",
+            ),
+            pytest.param(
+                clip(prosody={**PROSODY, "contour_st": tuple(PROSODY["contour_st"])}),
+                clip(prosody=PROSODY),
+                id="contour-as-tuple",
+            ),
+            pytest.param(
+                clip(
+                    prosody={
+                        **PROSODY,
+                        "pause_count": np.int64(0),
+                        "duration_s": np.float32(1.5),
+                        "f0_sd_st": np.float64("nan"),
+                        "contour_st": np.array(PROSODY["contour_st"], dtype=float),
+                        "quality": np.array(["little_voice"], dtype=object),
+                        "n_syllables": None,
+                        "pause_total_s": np.nan,
+                    }
+                ),
+                clip(prosody={**PROSODY, "quality": ["little_voice"]}),
+                id="prosody-in-numpy",
+            ),
             pytest.param(clip(gold="sincere"), clip(), id="other-columns-are-not-passed-on"),
         ],
     )
@@ -321,8 +359,30 @@ class TestTable:
         mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([row]))
         assert stub.clips == [{"utterance": "Great.", **seen}]
 
-    def test_sound_reaches_the_judge_as_its_prosody(self, stub: StubJudge) -> None:
-        row = {"utterance": "Great.", "audio": str(SOUND)}
+    def test_null_where_a_number_must_be_is_refused(self, stub: StubJudge) -> None:
+        table = pd.DataFrame([clip(prosody={**PROSODY, "duration_s": np.nan})])
+        with pytest.raises(DataError, match="duration_s") as caught:
+            mlflow.pyfunc.load_model(URI).predict(table)
+        assert [problem.field for problem in caught.value.problems] == ["duration_s"]
+
+    def test_a_parquet_file_reaches_the_judge_as_it_was(
+        self, stub: StubJudge, tmp_path: Path
+    ) -> None:
+        heard = {**PROSODY, "pause_total_s": 0.5, "n_syllables": 4, "quality": ["little_voice"]}
+        rows = [
+            clip(clip_id="1_1", speaker="B", prosody=heard),
+            clip(clip_id="1_2", prosody=PROSODY),
+            {"utterance": "Fine.", "clip_id": "1_3"},
+        ]
+        pd.DataFrame(rows).to_parquet(tmp_path / "clips.parquet")
+        table = pd.read_parquet(tmp_path / "clips.parquet")
+        assert isinstance(table["prosody"][0]["contour_st"], np.ndarray)
+        mlflow.pyfunc.load_model(URI).predict(table)
+        assert stub.clips == rows
+
+    @pytest.mark.parametrize("kind", [str, Path])
+    def test_sound_reaches_the_judge_as_its_prosody(self, stub: StubJudge, kind: type) -> None:
+        row = {"utterance": "Great.", "audio": kind(SOUND)}
         mlflow.pyfunc.load_model(URI).predict(pd.DataFrame([row, {"utterance": "Fine."}]))
         prosody = measure_clip(SOUND, "Great.")
         assert stub.clips == [{"utterance": "Great.", "prosody": prosody}, {"utterance": "Fine."}]

@@ -50,6 +50,7 @@ LIGHT_MODULES = [
     "subtext.judge",
     "subtext.judge_clips",
     "subtext.markdown",
+    "subtext.judge_adapter",
     "subtext.policy.train",
     "subtext.prepare",
     "subtext.progress",

@@ -443,3 +443,16 @@ def test_a_line_that_cannot_be_judged_is_refused_before_a_model_is_loaded(
     assert isinstance(result.exception, DataError)
     (problem,) = result.exception.problems
     assert (problem.field, problem.value) == (field, value)
+
+
+def test_a_user_without_a_name_is_asked_for_one():
+    names = ("LOGNAME", "USER", "LNAME", "USERNAME")
+    program = "import os; from subtext.cli.main import main; os.getuid = lambda: 2**31 - 3; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", program, "champion", "undo"],
+        cwd=ROOT, env={key: value for key, value in os.environ.items() if key not in names},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert result.returncode == 2
+    assert "--who NAME" in result.stderr
+    assert "Traceback" not in result.stderr
