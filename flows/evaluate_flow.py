@@ -15,7 +15,7 @@ from subtext.data.folds import N_FOLDS
 from subtext.profiles import Profile
 from tasks.data import prepare_evaluation, prepare_fold
 from tasks.evaluation import assess, judge, judge_model, pool_folds
-from tasks.tracking import log_folds, log_results, tracked
+from tasks.tracking import finish, log_folds, log_results, tracked
 from tasks.training import train
 
 Protocol = Literal["model", "official-folds"]
@@ -32,8 +32,8 @@ def evaluate_flow(
 
     `protocol=model`: the adapter `model` (a folder, or a version of the registry) judges the
     held-out clips of `profile` and `overrides`, but none that it was trained on or that shares a
-    scene with one. `official-folds`: a policy is trained and judged
-    on each of MUStARD's five folds.
+    scene with one. `official-folds`: a policy is trained and judged on each of MUStARD's five
+    folds.
     """
     if protocol == "official-folds":
         runs = [_fold(profile, overrides, fold) for fold in range(N_FOLDS)]
@@ -45,6 +45,7 @@ def evaluate_flow(
         judge_model(run, model)
         assess(run)
         log_results(run)
+        finish(run)
     return run
 
 

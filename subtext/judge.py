@@ -95,9 +95,10 @@ class Judge:
 
         Returns one dict a clip: `label` ("sarcastic", "sincere" or None where the answer was
         malformed), `confidence` (0..1), `p_sarcastic` (0..1; 0.5 where malformed), `reasoning`
-        (None where there was none), `well_formed`. In batches of the recorded size, unless
-        `batch_size` is given, the clips of an evaluation get its answers exactly: rounding differs
-        with what shares a batch. Raises DataError that lists everything wrong with any clip.
+        (None where there was none), `answer` (all that was written), `well_formed`. In batches of
+        the recorded size, unless `batch_size` is given, the clips of an evaluation get its answers
+        exactly: rounding differs with what shares a batch. Raises DataError that lists everything
+        wrong with any clip.
         """
         judged: dict[int, dict[str, Any]] = {}
         for batch in self.answers(measured_clips(clips), batch_size):
@@ -180,6 +181,7 @@ def _judgement(text: str) -> dict[str, Any]:
         "confidence": confidence,
         "p_sarcastic": p_sarcastic(label, confidence),
         "reasoning": reasoning_text(text),
+        "answer": text,
         "well_formed": well_formed,
     }
 

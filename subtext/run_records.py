@@ -102,6 +102,7 @@ class _Evaluation(BaseModel):
     warnings: list[_Doubt]
     smallest_gain: float | None
     champion: _Champion | None
+    judged_model: _JudgedModel | None
 
 
 class _Reason(BaseModel):

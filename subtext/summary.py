@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from subtext.errors import DataError, Problem
-from subtext.figures import percent
 from subtext.paths import project_root
 from subtext.result_tables import (
     ABLATION_COLUMNS,
@@ -90,8 +89,11 @@ def _reading_aid(evaluation: Mapping[str, Any]) -> str:
         f"{trained['majority_accuracy']:.3f}."
     )
     if gain := evaluation["smallest_gain"]:
-        aid += f" A true gain under {percent(gain)} would most likely go unseen on so few clips."
-    return aid
+        points = round(100 * gain)
+        return (
+            f"{aid} A true gain under {points} points would most likely go unseen on so few clips."
+        )
+    return f"{aid} So few clips can't show any difference."
 
 
 def place_rows(run: RunDir) -> list[tuple[str, str]]:

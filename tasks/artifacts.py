@@ -126,12 +126,12 @@ def show_gate(run: RunDir) -> None:
 
     def make() -> None:
         gate = run.require(run.gate)
-        rows = [
-            (reason["rule"], "yes" if reason["passed"] else "no", reason["text"])
-            for reason in gate["reasons"]
-        ]
-        table = markdown_table(("rule", "passed", "why"), rows)
-        create_markdown_artifact(f"**{gate_sentence(gate)}**\n\n{table}", "gate", "Champion?")
+        # No table: its last column, the reasons, would lie outside of the UI's panel.
+        reasons = "\n".join(
+            f"- {'passed' if item['passed'] else '**failed**'}: {item['text']}"
+            for item in gate["reasons"]
+        )
+        create_markdown_artifact(f"**{gate_sentence(gate)}**\n\n{reasons}", "gate", "Champion?")
 
     quietly(make)
 

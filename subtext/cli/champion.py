@@ -13,6 +13,7 @@ from rich.text import Text
 
 from subtext.config import TrackingConfig
 from subtext.errors import ConfigError, Problem
+from subtext.tracking.moves import not_undone
 
 champion_app = typer.Typer(help="The registered version in use: show it, move it, move it back.")
 
@@ -85,7 +86,7 @@ def _overview(name: str, found: Mapping[str, Any]) -> Group:
     champion, challenger, history = found["champion"], found["challenger"], found["history"]
     rows = Table.grid(padding=(0, 2))
     for alias, version in (("champion", champion), ("challenger", challenger)):
-        told = list(_told(version)) or [f"no version of {name} is it"]
+        told = list(_told(version)) or ["none yet"]
         rows.add_row(Text(alias, style="bold"), Text("\n".join(told), overflow="fold"))
     parts: list[RenderableType] = [rows, Text()]
     if history:
@@ -125,7 +126,7 @@ def _next(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     promoted = bool(challenger) and challenger["decision"] == "promote"
     if promoted and challenger["version"] != (champion or {}).get("version"):
         yield f"subtext champion move {challenger['version']} --why TEXT{option}"
-    if found["history"]:
+    if not_undone(found["history"]):
         yield f"subtext champion undo{option}"
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from subtext.figures import difference_text, percent
+from subtext.figures import difference_text
 from subtext.result_tables import rich_table
 from subtext.summary import find_run
 
@@ -53,5 +53,6 @@ def _reading_aid(compared: dict[str, Any]) -> str:
     if compared["n_left_out"]:
         said += f"; {compared['n_left_out']} more, which only one of them judged, are left out"
     if gain := compared["smallest_gain"]:
-        said += f". On so few, a true difference under {percent(gain)} would most likely go unseen"
+        points = round(100 * gain)
+        said += f". On so few, a true difference under {points} points would most likely go unseen"
     return f"{said}."

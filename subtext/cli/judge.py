@@ -18,6 +18,7 @@ from subtext.errors import TrackingError
 if TYPE_CHECKING:
     from subtext.judge import Judge
 
+_SHOWN = 300  # characters of an answer without reasoning
 _STYLES = {"sarcastic": "bold magenta", "sincere": "bold green", None: "bold red"}
 
 
@@ -101,7 +102,7 @@ def _table(line: str, answer: Mapping[str, Any]) -> Table:
         ("label", Text(label, style=_STYLES[answer["label"]])),
         ("confidence", Text(f"{answer['confidence']:.2f}")),
         ("P(sarcastic)", Text(f"{answer['p_sarcastic']:.2f}")),
-        ("reasoning", Text(answer["reasoning"] or "none was written")),
+        ("reasoning", Text(answer["reasoning"] or f"none; it wrote: {answer['answer'][:_SHOWN]}")),
         ("prosody read", Text(answer["prosody"] or "none: give --audio, and the delivery counts")),
         ("model", Text(answer["model"])),
     ):

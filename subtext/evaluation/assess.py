@@ -115,6 +115,7 @@ def _evaluation(judged: _Judged) -> dict[str, Any]:
         "alarms": training_alarms(history, config.gate),
         "warnings": [*warnings, *_about_training(run)],
         "champion": run.read(run.champion),
+        "judged_model": run.read(run.judged_model),
     }
     return {**evaluation, "verdict": verdict(evaluation)}
 
@@ -183,6 +184,8 @@ def _generalisation(judged: _Judged) -> dict[str, Any]:
 def _curve(judged: _Judged) -> Iterator[dict[str, Any]]:
     """Held-out figures over GRPO's steps: before the first, at judged checkpoints, at the end."""
     passes, last = judged.passes, judged.config.grpo.max_steps
+    if judged.run.judged_model.exists():
+        return  # trained elsewhere
     start = "warm" if "warm" in passes else "base"
     steps = {checkpoint_step(folder) for folder in judged.run.checkpoints}
     named = {0: start, **{step: f"step_{step}" for step in steps}, last: "trained"}
@@ -194,7 +197,7 @@ def _curve(judged: _Judged) -> Iterator[dict[str, Any]]:
                 "pass": name,
                 "accuracy": figures["accuracy"],
                 "interval": figures["accuracy_interval"],
-                "well_formed_rate": figures["well_formed_rate"],
+                "strict_rate": figures["strict_rate"],
                 "mean_reward": figures["mean_reward"],
             }
 

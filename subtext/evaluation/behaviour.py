@@ -1,5 +1,6 @@
 """Ways of answering that a good figure can hide, each found by a rule.
 
+- `malformed_answers`: nearly all answers; then nothing else is said.
 - `constant_answers`: nearly every well-formed answer gives the same label, or p(sarcastic).
 - `one_cue`: one word of the prosody decides the label nearly everywhere, and the policy is right no
   more often than that word alone would be.
@@ -55,6 +56,9 @@ def behaviour_warnings(
     """
     if len(records) < MIN_CLIPS:
         return []
+    if n_malformed := _nearly_all_malformed(records):
+        message = f"{n_malformed} of {len(records)} answers are malformed: they say nothing"
+        return [{"name": "malformed_answers", "message": message}]
     cast = Cast.of(scenarios)
     messages = [
         build_full_observation(record["clip_id"], scenarios, prompt, cast) for record in records
@@ -72,6 +76,12 @@ def behaviour_warnings(
         *_contradicted(reasonings, prosody),
     ]
     return [{"name": name, "message": message} for name, message in found]
+
+
+def _nearly_all_malformed(records: Records) -> int:
+    """How many are malformed, or 0 where that is not nearly all."""
+    n_malformed = sum(record["predicted"] is None for record in records)
+    return n_malformed if n_malformed >= _NEARLY_ALL * len(records) else 0
 
 
 def _constant(records: Records) -> Found:
@@ -150,8 +160,8 @@ def _repeated(reasonings: Sequence[str]) -> Found:
     if n_distinct < _FEW_DISTINCT * len(words):
         yield (
             "repeated_reasoning",
-            f"{len(words)} clips share {n_distinct} distinct reasonings: they do not follow from "
-            "the clip",
+            f"{len(words)} clips have {n_distinct} different reasonings between them: they do not "
+            "follow from the clip",
         )
     if (share := median(map(_share_said_before, words))) >= _COPIED:
         yield (

@@ -19,6 +19,7 @@ from typing import Any
 
 from subtext.config import GateConfig
 from subtext.evaluation.statistics import ALPHA, BETTER
+from subtext.figures import percent
 
 PROMOTE, STAY = "promote", "stay"
 MIN_SHARED_CLIPS = 20
@@ -103,8 +104,8 @@ def _well_formed(evaluation: Evaluation, least: float) -> tuple[bool, str]:
     rate = trained.get("strict_rate")
     if not _is_finite(rate):
         return False, "The share of strictly well-formed answers is missing."
-    told = f"{rate:.3f} of {trained['n_eval_clips']} answers are strictly well-formed"
-    return rate >= least, f"{told}; at least {least:g} must be."
+    told = f"{percent(rate, 1)} of {trained['n_eval_clips']} answers are strictly well-formed"
+    return rate >= least, f"{told}; at least {percent(least, 1)} must be."
 
 
 def _behaviour(evaluation: Evaluation) -> list[Mapping[str, str]] | None:

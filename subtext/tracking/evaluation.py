@@ -33,6 +33,8 @@ def log_evaluation(run: RunDir) -> None:
         store, run_id = client(tracking_uri()), mlflow_run_id(run)
         log_metrics(store, run_id, dict(_figures(evaluation)), written_ms)
         store.set_tag(run_id, "verdict", evaluation["verdict"])
+        if judged := evaluation["judged_model"]:
+            store.set_tag(run_id, "judged_model", judged["model"])
         for path in (run.metrics, run.held_out_eval, run.report):
             store.log_artifact(run_id, str(path))
         if PREDICTIONS not in [file.path for file in store.list_artifacts(run_id)]:

@@ -122,7 +122,7 @@ def test_a_damaged_adapter_is_a_message(run: RunDir, tmp_path: Path) -> None:
 
 def test_champion_is_shown_moved_and_moved_back(run: RunDir) -> None:
     shown = subtext("champion", "show")
-    assert "no version of subtext is it" in shown.stdout
+    assert "none yet" in shown.stdout
     assert "the gate has not judged it" in shown.stdout
     assert "--model models:/subtext@challenger" in shown.stdout
     assert "champion move" not in shown.stdout  # what was not promoted is not recommended

@@ -206,9 +206,8 @@ def test_the_gate_gives_every_reason(monkeypatch, run):
     assert description == "Champion?"
     assert text == (
         "**not promoted; rules failed: no alarm**\n\n"
-        "| rule | passed | why |\n| --- | --- | --- |\n"
-        "| beats_base | yes | Better than the base by 0.1 \\| at n = 40. |\n"
-        "| no_alarm | no | 1 alarm. |"
+        "- passed: Better than the base by 0.1 | at n = 40.\n"
+        "- **failed**: 1 alarm."
     )
 
 

@@ -166,7 +166,7 @@ def _evaluation(
                 {
                     "step": step, "pass": name, "accuracy": figures["accuracy"],
                     "interval": figures["accuracy_interval"],
-                    "well_formed_rate": figures["well_formed_rate"],
+                    "strict_rate": figures["strict_rate"],
                     "mean_reward": figures["mean_reward"],
                 }
                 for step, name in ((0, "warm"), (N_STEPS, "trained"))
@@ -184,6 +184,7 @@ def _evaluation(
             "version": 3, "uri": "models:/subtext/3", "n_shared": len(judged), "n_trained_on": 0,
             "reason": None,
         } if "champion" in records else None,
+        "judged_model": None,
     }  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def test_show_prints_verdict_tables_places_and_next_commands(finished):
     against = evaluation["comparisons"][0]
     assert f"│ base │ {against['accuracy_against']:.3f} │ {against['difference']:+.3f} (" in flat
     assert f"{figures['n_with_prosody']} of {figures['n_eval_clips']} clips have prosody" in flat
-    assert f"A true gain under {100 * evaluation['smallest_gain']:.0f} %" in flat
+    assert f"A true gain under {100 * evaluation['smallest_gain']:.0f} points" in flat
     for expected in ("no prosody", "report.html", "models:/subtext/3", "abc", "mlflow ui"):
         assert expected in flat
 

@@ -166,7 +166,7 @@ def test_reasons_are_sentences_with_figures() -> None:
     )
     assert "the champion, version 3" in reasons["beats_champion"]
     assert "speaker (+0.200, 95 % +0.100 to +0.300" in reasons["beats_baselines"]
-    assert reasons["well_formed"].startswith("0.970 of 100 answers")
+    assert reasons["well_formed"].startswith("97.0 % of 100 answers")
 
 
 def test_a_champion_that_was_not_compared_says_why() -> None:
