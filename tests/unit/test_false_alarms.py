@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -35,12 +33,6 @@ def test_clustered_intervals_cover_and_unclustered_ones_do_not(n_scenes: int, si
     clustered, unclustered = np.mean(covered, axis=0)
     assert 0.92 <= clustered <= 0.98
     assert unclustered < clustered - 0.03
-
-
-@pytest.fixture
-def no_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    # statsmodels' multipletests collects garbage at each call: minutes over thousands of families.
-    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 @pytest.mark.usefixtures("no_garbage_collection")

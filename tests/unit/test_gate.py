@@ -242,6 +242,7 @@ def promoted_share(n: int, n_runs: int, seed: int, **truth: float) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize(
     ("n", "truth"),
     [
@@ -263,6 +264,7 @@ def test_a_policy_that_is_no_better_is_promoted_in_fewer_than_one_run_of_twenty(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_garbage_collection")
 def test_a_gain_of_25_points_on_200_clips_mostly_promotes() -> None:
     assert promoted_share(200, 60, seed=1, trained=0.75, base=0.5) >= 0.9
     assert promoted_share(200, 60, seed=2, trained=0.85, base=0.4, champion=0.6) >= 0.9
