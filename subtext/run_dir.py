@@ -44,14 +44,14 @@ class RunDir:
         return self.path / "leak_report.json"
 
     @property
-    def checkpoints(self) -> list[Path]:
-        """TRL's own checkpoints, oldest first; for resuming, never published or tracked."""
+    def checkpoints(self) -> dict[int, Path]:
+        """TRL's own checkpoints by step, oldest first; for resuming, never published or tracked."""
         found = {
             int(step): folder
             for folder in self.path.glob("checkpoint-*")
             if (step := folder.name.removeprefix("checkpoint-")).isdecimal()
         }
-        return [found[step] for step in sorted(found)]
+        return dict(sorted(found.items()))
 
     @property
     def warm_adapter(self) -> Path:

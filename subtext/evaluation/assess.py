@@ -28,7 +28,7 @@ from subtext.evaluation.generalisation import by_group, train_against_held_out, 
 from subtext.evaluation.judgements import CHAMPION, champion_records
 from subtext.evaluation.leaks import leak_warnings
 from subtext.evaluation.metrics import summarise, without_records
-from subtext.evaluation.passes import TRAIN_SAMPLE, altered_messages, checkpoint_step, full_messages
+from subtext.evaluation.passes import TRAIN_SAMPLE, altered_messages, full_messages
 from subtext.evaluation.records import Records, right_by_clip
 from subtext.evaluation.report.clips import clip_rows
 from subtext.evaluation.report.page import render_report, write_report
@@ -58,7 +58,7 @@ def assess(run: RunDir) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _Judged:
     """A judged run: `passes` with their figures, `records` by pass, the champion's among them;
-    `scenes` and Pivot `strata` by clip id; `clip_ids` of the trained pass."""
+    `scenes` and Pivot `strata` by clip id; `clip_ids` of the trained pass; `history`: TRL's log."""
 
     run: RunDir
     config: RunConfig
@@ -68,6 +68,7 @@ class _Judged:
     passes: Mapping[str, Mapping[str, Any]]
     records: Mapping[str, Records]
     clip_ids: list[str]
+    history: list[dict[str, Any]]
 
     @classmethod
     def read(cls, run: RunDir) -> _Judged:
@@ -81,6 +82,7 @@ class _Judged:
         return cls(
             run, config, scenarios, scenes, pivot_strata(resolve_data_root(config.data.root)),
             passes, records, [record["clip_id"] for record in records["trained"]],
+            run.read(run.log_history, []),
         )  # fmt: skip
 
 
@@ -97,7 +99,6 @@ def _refuse_unknown(run: RunDir, records: Mapping[str, Records], scenarios: Scen
 def _evaluation(judged: _Judged) -> dict[str, Any]:
     run, config, scenarios = judged.run, judged.config, judged.scenarios
     split = run.require(run.split)
-    history = run.read(run.log_history, [])
     table, baselines_correct = baseline_table(scenarios, split["train"], judged.clip_ids)
     warnings = behaviour_warnings(judged.records["trained"], scenarios, config.prompt)
     evaluation = {
@@ -110,9 +111,9 @@ def _evaluation(judged: _Judged) -> dict[str, Any]:
         "comparisons": _comparisons(judged, baselines_correct),
         "ablations": _ablations(judged),
         "generalisation": _generalisation(judged),
-        "training": _last_step(history),
+        "training": _last_step(judged.history),
         "training_form": training_form(run.completions),
-        "alarms": training_alarms(history, config.gate),
+        "alarms": training_alarms(judged.history, config.gate),
         "warnings": [*warnings, *_about_training(run)],
         "champion": run.read(run.champion),
         "judged_model": run.read(run.judged_model),
@@ -187,8 +188,8 @@ def _curve(judged: _Judged) -> Iterator[dict[str, Any]]:
     if judged.run.judged_model.exists():
         return  # trained elsewhere
     start = "warm" if "warm" in passes else "base"
-    steps = {checkpoint_step(folder) for folder in judged.run.checkpoints}
-    named = {0: start, **{step: f"step_{step}" for step in steps}, last: "trained"}
+    checkpoints = {step: f"step_{step}" for step in judged.run.checkpoints}
+    named = {0: start, **checkpoints, last: "trained"}
     for step, name in sorted(named.items()):
         if name in passes:
             figures = passes[name]
@@ -225,7 +226,7 @@ def _about_training(run: RunDir) -> Iterator[dict[str, str]]:
 
 def _write_pictures(judged: _Judged, evaluation: Mapping[str, Any]) -> None:
     run = judged.run
-    plots = draw_plots(evaluation, run.read(run.log_history, []))
+    plots = draw_plots(evaluation, judged.history)
     shutil.rmtree(run.plots, ignore_errors=True)
     for name, svg in plots.items():
         strict_json.write_text(run.plots / f"{name}.svg", svg)

@@ -47,8 +47,7 @@ def planned_passes(run: RunDir, config: RunConfig, scenarios: Scenarios) -> Iter
         sample = train_sample(scenarios, split["train"], n_clips, config.data.dataset_seed)
         yield Pass(TRAIN_SAMPLE, run.adapter, sample, as_it_is)
     if config.evaluation.judge_checkpoints:
-        for checkpoint in run.checkpoints:
-            step = checkpoint_step(checkpoint)
+        for step, checkpoint in run.checkpoints.items():
             if step < config.grpo.max_steps:  # the last one holds what `trained` is
                 yield Pass(f"step_{step}", checkpoint, judged, as_it_is)
 
@@ -67,8 +66,3 @@ def altered_messages(
     changed, prompt = altered(name, scenarios, clip_ids, config.prompt)
     cast = Cast.of(scenarios)
     return lambda clip_id: build_messages(clip_id, changed, prompt, cast)
-
-
-def checkpoint_step(folder: Path) -> int:
-    """The optimiser step after which TRL saved the checkpoint in `folder`."""
-    return int(folder.name.removeprefix("checkpoint-"))

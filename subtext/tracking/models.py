@@ -44,7 +44,7 @@ def shown_name(model: str) -> str:
 
 def model_prompt(model: str) -> PromptConfig:
     """Return what `model` was trained to read. Raises TrackingError or DataError."""
-    with adapter_of(model) as adapter:
+    with adapter_of(model, ADAPTER_RECORD) as adapter:
         return PromptConfig.model_validate(read_adapter_record(adapter)["prompt"])
 
 
@@ -62,8 +62,9 @@ def training_split(model: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def adapter_of(model: str) -> Iterator[Path]:
-    """Give the folder of a model's adapter; that of a registered version lasts as the block does.
+def adapter_of(model: str, only: str = "") -> Iterator[Path]:
+    """Give the folder of a model's adapter; that of a registered version lasts as the block does,
+    and holds the file `only`, where one is named.
 
     Raises TrackingError or DataError.
     """
@@ -72,7 +73,7 @@ def adapter_of(model: str) -> Iterator[Path]:
         return
     version = find_version(model)
     with tempfile.TemporaryDirectory() as folder:
-        yield _downloaded(version, folder)
+        yield _downloaded(version, folder, only)
 
 
 def _local_adapter(model: str) -> Path:
@@ -93,7 +94,7 @@ def _folders(model: str) -> Iterator[Path]:
     yield project_root() / "runs" / model
 
 
-def _downloaded(version: Any, folder: str) -> Path:
+def _downloaded(version: Any, folder: str, only: str) -> Path:
     from mlflow.artifacts import download_artifacts
 
     with mlflow_errors(f"hand out version {version.version} of {version.name}"):
@@ -101,8 +102,9 @@ def _downloaded(version: Any, folder: str) -> Path:
         source = client(tracking_uri()).get_model_version_download_uri(
             version.name, version.version
         )
-        uri = f"{source.rstrip('/')}/{_ADAPTER_IN_VERSION}"
-        return Path(download_artifacts(uri, dst_path=folder, tracking_uri=tracking_uri()))
+        uri = f"{source.rstrip('/')}/{_ADAPTER_IN_VERSION}/{only}".rstrip("/")
+        found = Path(download_artifacts(uri, dst_path=folder, tracking_uri=tracking_uri()))
+        return found.parent if only else found
 
 
 def _tracked_split(version: Any) -> dict[str, Any]:

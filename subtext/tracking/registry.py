@@ -19,6 +19,7 @@ import subtext
 from subtext import strict_json
 from subtext.policy.load import read_adapter_record
 from subtext.run_dir import RunDir
+from subtext.tracking.lookup import aliased
 from subtext.tracking.runs import mlflow_run_id, plain_files
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
 
@@ -59,7 +60,7 @@ def _version_of(store: Any, name: str, run_id: str) -> int | None:
 
 
 def _point_alias(store: Any, name: str, version: int) -> bool:
-    holder = int(store.get_registered_model(name).aliases.get(ALIAS, 0))
+    holder = aliased(store.get_registered_model(name), ALIAS) or 0
     if holder < version:
         store.set_registered_model_alias(name, ALIAS, str(version))
     return holder <= version

@@ -94,7 +94,7 @@ def log_artifacts(run: RunDir) -> list[str]:
 
     Checkpoints and every format that can carry a pickle stay behind. Raises TrackingError.
     """
-    left_behind = run.checkpoints
+    left_behind = run.checkpoints.values()
     files = sorted(
         path
         for path in plain_files(run.path)

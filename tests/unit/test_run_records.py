@@ -310,4 +310,6 @@ def test_a_number_beyond_floats_is_no_record(run: RunDir) -> None:
 def test_other_folders_are_no_checkpoints(run: RunDir) -> None:
     for name in ("checkpoint-20", "checkpoint-3", "checkpoint-best", "checkpoint-"):
         (run.path / name).mkdir()
-    assert [folder.name for folder in run.checkpoints] == ["checkpoint-3", "checkpoint-20"]
+    found = [folder.name for folder in run.checkpoints.values()]
+    assert found == ["checkpoint-3", "checkpoint-20"]
+    assert list(run.checkpoints) == [3, 20]
