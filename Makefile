@@ -1,5 +1,6 @@
 # make demo    install, then run the whole pipeline on the embedded corpus (no account, no GPU)
-# make test    install what is missing, then every test
+# make test    install what is missing, then every test but the long ones about faults
+# make test-faults  the long ones: processes killed, servers taken away, for minutes
 # make lint    ruff, mypy, import-linter
 # make clean   remove the environment and caches; runs/ and mlflow.db stay
 
@@ -13,7 +14,7 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 export OMP_WAIT_POLICY := PASSIVE
 
-.PHONY: demo install test lint clean
+.PHONY: demo install test test-faults lint clean
 
 # The run publishes to a Hub on this machine, which keeps its files in .local-hub/.
 demo: install
@@ -38,6 +39,9 @@ $(VENV)/installed-dev: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest
+
+test-faults: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -m faults
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -171,6 +171,10 @@ class GrpoConfig(Section):
     mask_truncated_completions: bool = Field(
         False, description="Leave completions without an end out of the loss."
     )
+    stop_on_alarm: bool = Field(
+        False,
+        description="Stop training at the first alarm, with the adapter saved and the run failed.",
+    )
 
 
 class TrainingConfig(Section):
@@ -198,6 +202,9 @@ class TrainingConfig(Section):
     save_total_limit: int = Field(4, ge=1, description="Checkpoints kept.")
     seed: Seed = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
     num_threads: int = Field(0, ge=0, description="torch threads; 0: as many as cores are free.")
+    price_per_hour: float = Field(
+        0.0, ge=0, description="Price of this machine an hour, in US dollars, for the plan; 0: none."
+    )
 
 
 class RewardConfig(Section):

@@ -44,6 +44,26 @@ class RunDir:
         return self.path / "leak_report.json"
 
     @property
+    def training(self) -> Path:
+        """How far training is: whether it finished, what stopped it, where it was resumed."""
+        return self.path / "training.json"
+
+    @property
+    def alarms(self) -> Path:
+        """What training raised alarm about while it ran, each with the step it was first seen."""
+        return self.path / "alarms.json"
+
+    @property
+    def metric_log(self) -> Path:
+        """Every metric of training, one JSON line a step, written before MLflow is told."""
+        return self.path / "metric_log.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that works on the run."""
+        return self.path / ".lock"
+
+    @property
     def checkpoints(self) -> dict[int, Path]:
         """TRL's own checkpoints by step, oldest first; for resuming, never published or tracked."""
         found = {
