@@ -203,7 +203,7 @@ class TrainingConfig(Section):
     seed: Seed = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
     num_threads: int = Field(0, ge=0, description="torch threads; 0: as many as cores are free.")
     price_per_hour: float = Field(
-        0.0, ge=0, description="Price of this machine an hour, in US dollars, for the plan; 0: none."
+        0.0, ge=0, description="Price of this machine, US dollars an hour, for the plan; 0: none."
     )
 
 

@@ -90,6 +90,10 @@ class TrainingError(SubtextError):
     """Training stopped for a reason that the message names."""
 
 
+class TrainingStopped(TrainingError):
+    """An alarm stopped training before its last step; what was trained until then is saved."""
+
+
 class EvaluationError(SubtextError):
     """Judging held-out clips did not finish; finished records stay on disk."""
 
