@@ -90,7 +90,7 @@ class TrainingError(SubtextError):
     """Training stopped for a reason that the message names."""
 
 
-class TrainingStopped(TrainingError):
+class TrainingStoppedError(TrainingError):
     """An alarm stopped training before its last step; what was trained until then is saved."""
 
 
