@@ -15,30 +15,42 @@ from subtext import strict_json
 from subtext.config import RunConfig
 from subtext.data.folder import corpus_name
 from subtext.data.group_split import check_labels
-from subtext.data.run_split import divided
+from subtext.data.run_split import divided, split_problems
 from subtext.data.scenarios import data_digest, load_scenarios
-from subtext.errors import ConfigError, Problem
+from subtext.errors import ConfigError, DataError, Problem
 from subtext.evaluation.leaks import leak_report, leak_warnings
 from subtext.paths import project_root
 from subtext.policy.base_model import check_base
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.profiles import resolve
 from subtext.prosody.reference import Reference
-from subtext.run_dir import RunDir
+from subtext.rerun import differences
+from subtext.run_dir import RunDir, load_config
+from subtext.run_lock import working_on
 
 logger = logging.getLogger(__name__)
 
 Scenarios = dict[str, dict[str, Any]]
 
+_SET_BACK = {
+    "data_digest": "Bring the clips of data.root back as they were",
+    "judged_model": "Name the same model again",
+}
+
 
 def check_run(
-    profile: str, overrides: Mapping[str, Any] | None
+    profile: str, overrides: Mapping[str, Any] | None, *, judged_model: str | None = None
 ) -> tuple[RunConfig, dict[str, Any]]:
     """Return the configuration and the split of a run that can work; write nothing.
 
-    Raises ConfigError, DataError or MachineError.
+    Raises ConfigError, DataError or MachineError; ConfigError also where `training.run_id` names a
+    run that this one can't go on with (see `prepare_run`).
     """
-    config, _, split = _check(profile, overrides)
+    config, scenarios, split = _check(profile, overrides)
+    run = run_directory(config, "")
+    if config.training.run_id and run.config.exists():
+        with working_on(run):
+            _refuse_other_run(run, config, scenarios, split, judged_model)
     return config, split
 
 
@@ -48,12 +60,12 @@ def _check(
     config = resolve(profile, overrides)
     choose_precision(machine_facts(config.model.device), config.model)
     check_base(config.model)
-    _check_runs_dir(config)
+    check_runs_dir(config)
     scenarios = load_scenarios(config.data.root)
     return config, scenarios, make_split(scenarios, config)
 
 
-def _check_runs_dir(config: RunConfig) -> None:
+def check_runs_dir(config: RunConfig) -> None:
     runs = run_directory(config, "run").path.parent
     nearest = next(folder for folder in (runs, *runs.parents) if folder.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
@@ -65,35 +77,34 @@ def _check_runs_dir(config: RunConfig) -> None:
         raise ConfigError("Configuration refused", [problem])
 
 
-def check_new(config: RunConfig) -> None:
-    """Raise ConfigError where `training.run_id` names a run that is there already."""
-    run = run_directory(config, "")
-    if config.training.run_id and run.config.exists():
-        raise ConfigError("Configuration refused", [_used_run_id(run)])
-
-
 def prepare_run(
-    profile: str, overrides: Mapping[str, Any] | None, *, default_run_id: str
+    profile: str,
+    overrides: Mapping[str, Any] | None,
+    *,
+    default_run_id: str,
+    judged_model: str | None = None,
 ) -> RunDir:
     """Check everything and return the run, with its configuration and what follows from its split:
     who trains, what the prosody words stand for, and what the split leaks.
 
-    `default_run_id` also says whose run it is. Raises what `check_run` raises, and ConfigError when
-    the directory belongs to another run.
+    A run that is there already is entered again where configuration, data and `judged_model` (the
+    model that a run judges which trains none) are those it was prepared with; what may change, such
+    as `publish`, is written anew. Raises what `check_run` raises, and ConfigError where another
+    process works on the run.
     """
     config, scenarios, split = _check(profile, overrides)
-    run = run_directory(config, default_run_id)
-    content = {
-        "profile": str(profile),
-        "config": config.model_dump(mode="json"),
-        "owner": default_run_id,
-    }
-    _refuse_other_run(run, content, split)
-    run.create()
-    strict_json.write(run.config, content)
-    strict_json.write(run.split, split)
-    strict_json.write(run.prosody_reference, _reference(scenarios, split).record())
-    _write_leaks(run, scenarios, split)
+    run = run_directory(config, default_run_id).create()
+    with working_on(run):
+        _refuse_other_run(run, config, scenarios, split, judged_model)
+        content = {
+            "profile": str(profile),
+            "config": config.model_dump(mode="json"),
+            "judged_model": judged_model,
+        }
+        strict_json.write(run.config, content)
+        strict_json.write(run.split, split)
+        strict_json.write(run.prosody_reference, fit_reference(scenarios, split).record())
+        _write_leaks(run, scenarios, split)
     logger.info(
         "run %s: %d training clips, %d held out, %d to be judged",
         run.run_id, len(split["train"]), len(split["held_out"]), len(split["judged"]),
@@ -101,7 +112,7 @@ def prepare_run(
     return run
 
 
-def _reference(scenarios: Scenarios, split: dict[str, Any]) -> Reference:
+def fit_reference(scenarios: Scenarios, split: dict[str, Any]) -> Reference:
     whole_speakers_held_out = split["kind"] in ("speaker", "show")
     return Reference.fit(scenarios, split["train"], with_speakers=not whole_speakers_held_out)
 
@@ -145,16 +156,30 @@ def _n_pivot(ids: list[str], scenarios: Scenarios) -> int:
     return sum(1 for clip_id in ids if scenarios[clip_id].get("is_pivot"))
 
 
-def _refuse_other_run(run: RunDir, content: dict[str, Any], split: dict[str, Any]) -> None:
-    """A run directory belongs to one run on one state of the data, which may enter it again."""
-    before, divided = run.read(run.config, content), run.read(run.split, split)
-    if before != content or divided != split:
-        raise ConfigError("Configuration refused", [_used_run_id(run)])
-
-
-def _used_run_id(run: RunDir) -> Problem:
-    return Problem(
-        "configuration", "training.run_id", run.run_id,
-        "names a run that was made before, by another start, configuration or data",
-        f"Choose another run_id, or delete {run.path}.",
-    )  # fmt: skip
+def _refuse_other_run(
+    run: RunDir,
+    config: RunConfig,
+    scenarios: Scenarios,
+    split: dict[str, Any],
+    judged_model: str | None,
+) -> None:
+    """A run directory holds one run: one configuration on one state of the data."""
+    if not run.config.exists():
+        return
+    split_before = run.read(run.split, split)
+    pairs = differences(load_config(run), config)
+    pairs["judged_model"] = (run.read(run.config).get("judged_model"), judged_model)
+    pairs["data_digest"] = (split_before["data_digest"], split["data_digest"])
+    another = "choose another training.run_id" if config.training.run_id else "start a new run"
+    problems = [
+        Problem(
+            f"run {run.run_id}", name, now, f"the run was made with {before!r}",
+            f"{_SET_BACK.get(name, f'Set {name} back')}, or {another}.",
+        )
+        for name, (before, now) in pairs.items()
+        if before != now
+    ]  # fmt: skip
+    if problems:
+        raise ConfigError("Another run of this name is there", problems)
+    if problems := list(split_problems(run.split, split_before, scenarios, config)):
+        raise DataError("Run directory refused", problems)

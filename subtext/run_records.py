@@ -76,6 +76,14 @@ class _Doubt(BaseModel):
     message: str
 
 
+class _SeenAlarm(_Doubt):
+    step: int
+
+
+class _SeenAlarms(RootModel[list[_SeenAlarm]]):
+    pass
+
+
 class _JudgedModel(BaseModel):
     model: str
     n_judged: int
@@ -99,6 +107,7 @@ class _Evaluation(BaseModel):
     comparisons: list[_Comparison]
     ablations: dict[str, _AblationRow]
     alarms: list[_Doubt]
+    passed_alarms: list[_SeenAlarm] = []
     warnings: list[_Doubt]
     smallest_gain: float | None
     champion: _Champion | None
@@ -145,6 +154,26 @@ class _Judged(BaseModel):
 
 class _History(RootModel[list[dict[str, float | None]]]):
     pass
+
+
+class _Rewarded(BaseModel):
+    reward: float | None
+    accuracy: float | None
+
+
+class _Stopped(BaseModel):
+    alarm: str
+    step: int
+
+
+class _Training(BaseModel):
+    finished: bool
+    steps: int
+    train_runtime_s: float
+    resumed_at: list[int]
+    stopped: _Stopped | None
+    first: _Rewarded
+    final: _Rewarded
 
 
 class _HeldOut(BaseModel):
@@ -236,6 +265,8 @@ _SHAPES: dict[str, type[BaseModel]] = {
     "metrics.json": _Evaluation,
     "held_out_eval.json": _HeldOut,
     "log_history.json": _History,
+    "training.json": _Training,
+    "alarms.json": _SeenAlarms,
     "champion.json": _Champion,
     "judged_model.json": _JudgedModel,
     "gate.json": _Gate,
@@ -247,10 +278,13 @@ _SHAPES: dict[str, type[BaseModel]] = {
 _REMEDIES = {
     "held_out_eval.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
     "metrics.json": "Copy it back from the MLflow run's artifacts, or judge in a new run.",
+    "alarms.json": "Delete it: what still holds is raised again when training goes on.",
     "tracking.json": "Copy it back, or write run_id (of the run of that name in MLflow) and uri.",
     "published.json": "Delete it and run flows.publish_flow: what landed is not sent twice.",
     "leak_report.json": "Copy it back from the MLflow run's artifacts, or delete it: the table of "
     "leaks is then left out.",
+    "training.json": "Delete it and start the run again under the same training.run_id: training "
+    "goes on from its newest checkpoint.",
     "config.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
     "split.json": "Copy it back from the MLflow run's artifacts, or train a new run.",
     "prosody_reference.json": "Copy it back from the MLflow run's artifacts, or train a new run.",

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subtext.config import RunConfig
-from subtext.errors import TrainingError
+from subtext.errors import TrainingError, TrainingStoppedError
+from subtext.policy.checkpoints import Checkpoint, newest_checkpoint
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
+from subtext.policy.ranks import n_ranks
+from subtext.policy.training_record import TrainingRecord
+from subtext.policy.watched_reward import watched
 from subtext.progress import Watcher
 from subtext.run_dir import RunDir
+from subtext.signals import DeferredSignals
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedTokenizerBase
-    from trl import GRPOConfig
+    from trl import GRPOConfig, GRPOTrainer
+
+    from subtext.policy.callbacks import KeepLastStep
 
 RewardFunction = Callable[..., list[float]]
+
+logger = logging.getLogger(__name__)
 
 
 def grpo_arguments(config: RunConfig, precision: Precision, run: RunDir) -> GRPOConfig:
@@ -73,46 +83,108 @@ def run_grpo(
     run: RunDir,
     save_adapter: Callable[[], None],
     watcher: Watcher,
-) -> list[dict[str, Any]]:
-    """Train `model`'s adapter in place and return the trainer's log history.
+    record: TrainingRecord,
+) -> dict[str, Any]:
+    """Train `model`'s adapter in place, on from the newest checkpoint; return training.json.
 
     `rows` hold `prompt` (messages), `clip_id`, `gold` and `is_pivot`; `save_adapter` is called
-    after every checkpoint and at the end. Raises TrainingError when something other than the
-    adapter would train, or when training stopped before its last step.
+    after every checkpoint and at the end. A signal that ends the process lets the optimiser's
+    update finish and has the last finished step saved as a checkpoint, then its exception goes on.
+    Raises TrainingError when something other than the adapter would train, or when training
+    stopped before its last step; TrainingStoppedError when an alarm did that.
     """
     from datasets import Dataset
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
-    from subtext.policy.callbacks import KeepRecords, TellWatcher, write_records
+    from subtext.policy.alarm_watch import WatchAlarms
+    from subtext.policy.callbacks import KeepLastStep, KeepRecords, TellWatcher
 
+    checkpoint = newest_checkpoint(run)
+    record.go_on_from(checkpoint.step if checkpoint else 0)
+    signals = DeferredSignals()
+    last_step = KeepLastStep(signals, checkpoint.step if checkpoint else 0)
+    records = KeepRecords(run, save_adapter, record)
+    alarms = WatchAlarms(run, config)
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=reward,
+        reward_funcs=watched(reward),
         args=grpo_arguments(config, precision, run),
         train_dataset=Dataset.from_list(list(rows)),
         processing_class=tokenizer,
-        callbacks=[TellWatcher(watcher, "grpo", "train"), KeepRecords(run, save_adapter)],
+        callbacks=[TellWatcher(watcher, "grpo", "train"), alarms, records, last_step],
     )
     trainer.remove_callback(PrinterCallback)
     train_in_float32(trainer.model)
     _assert_only_adapter_trains(trainer.model)
-    try:
+    with signals:
+        if n_ranks() > 1:
+            signals.hold()
+        try:
+            _train(trainer, checkpoint)
+        except RuntimeError as error:  # torch's own, out of memory and lost numbers among them
+            raise TrainingError(
+                f"GRPO stopped after step {trainer.state.global_step}: {error}. If numbers were "
+                "lost, lower grpo.learning_rate or warm_start.learning_rate; if memory ran out, "
+                "lower training.per_device_train_batch_size or grpo.max_completion_length."
+            ) from error
+        except Exception:
+            raise
+        except BaseException:  # a signal's: KeyboardInterrupt, SystemExit, Prefect's
+            if not signals.held:  # else something cut an update or a save in two
+                signals.hold()
+                _save_last_step(trainer, last_step)
+            raise
+        signals.hold()
+        if alarms.stopped:
+            records.save(trainer.state)
+            record.write(trainer.state.log_history, stopped=alarms.stopped)
+            raise _stopped(alarms.stopped, run)
+        if trainer.state.global_step < config.grpo.max_steps:
+            raise TrainingError(
+                f"training ended after {trainer.state.global_step} of grpo.max_steps = "
+                f"{config.grpo.max_steps} steps. Raise data.n_train_rows = {len(rows)}."
+            )
+        records.save(trainer.state)
+        return record.write(trainer.state.log_history, finished=True)
+
+
+def _train(trainer: GRPOTrainer, checkpoint: Checkpoint | None) -> None:
+    """Take the steps that are left. From the last checkpoint, where none is, TRL would take one."""
+    from transformers import TrainerState
+
+    if checkpoint is None:
         trainer.train()
-    except RuntimeError as error:  # torch's own, out of memory and lost numbers among them
-        raise TrainingError(
-            f"GRPO stopped after step {trainer.state.global_step}: {error}. If numbers were lost, "
-            "lower grpo.learning_rate or warm_start.learning_rate; if memory ran out, lower "
-            "training.per_device_train_batch_size or grpo.max_completion_length."
-        ) from error
-    if trainer.state.global_step < config.grpo.max_steps:
-        raise TrainingError(
-            f"training ended after {trainer.state.global_step} of grpo.max_steps = "
-            f"{config.grpo.max_steps} steps. Raise data.n_train_rows = {len(rows)}."
-        )
-    save_adapter()
-    write_records(run, trainer.state)
-    return list(trainer.state.log_history)
+        return
+    logger.info("going on from step %d of %d", checkpoint.step, trainer.args.max_steps)
+    if checkpoint.step < trainer.args.max_steps:
+        trainer.train(resume_from_checkpoint=str(checkpoint.path))
+        return
+    trainer._load_from_checkpoint(str(checkpoint.path))
+    trainer.state = TrainerState.load_from_json(str(checkpoint.path / "trainer_state.json"))
+
+
+def _save_last_step(trainer: GRPOTrainer, last_step: KeepLastStep) -> None:
+    """Write what TRL would have written after the last finished step, where it did not."""
+    step = trainer.state.global_step
+    if step > last_step.saved_step:
+        last_step.rewind(trainer.state)
+        try:
+            trainer._save_checkpoint(trainer.model, None)
+            trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        except (OSError, RuntimeError) as error:  # a full disk, also in torch's words
+            logger.warning("interrupted after step %d, which could not be saved: %s", step, error)
+            return
+    logger.warning("interrupted; the same run goes on after step %d", last_step.saved_step)
+
+
+def _stopped(stopped: Mapping[str, Any], run: RunDir) -> TrainingStoppedError:
+    return TrainingStoppedError(
+        f"training was stopped at step {stopped['step']} by the alarm {stopped['alarm']} "
+        f"(grpo.stop_on_alarm); {run.alarms} says what it saw, and {run.adapter} holds what was "
+        "trained until then. Remove the cause in a new run, or start this one again with "
+        "grpo.stop_on_alarm=false to go on."
+    )
 
 
 def _assert_only_adapter_trains(model: Any) -> None:

@@ -13,7 +13,7 @@ from subtext import strict_json
 from subtext.config import LoraConfig, RunConfig
 from subtext.data.masking import Cast
 from subtext.errors import ConfigError, DataError, Problem
-from subtext.policy.adapter_record import ADAPTER_SCHEMA, AdapterRecord
+from subtext.policy.adapter_record import ADAPTER_SCHEMA, AdapterRecord, require_safetensors
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
 from subtext.prosody.reference import Reference
@@ -34,7 +34,10 @@ def load_tokenizer(base: BaseModel) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(
-        base.location, revision=base.revision or "main", padding_side="left"
+        base.location,
+        revision=base.revision or "main",
+        padding_side="left",
+        trust_remote_code=False,
     )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -123,6 +126,8 @@ def load_adapters(model: PreTrainedModel, adapters: Mapping[str, Path]) -> PeftM
     """
     import peft
 
+    for adapter in adapters.values():
+        require_safetensors(adapter)
     (first, folder), *others = adapters.items()
     wrapped = peft.PeftModel.from_pretrained(
         model, folder, adapter_name=first, autocast_adapter_dtype=False
@@ -146,6 +151,9 @@ def save_adapter(
     folder: Path,
 ) -> None:
     """Write adapter, tokenizer and the record of base and prompt to `folder`, replacing it whole.
+
+    A process killed on the way leaves the folder as it was, as it will be, or not at all; never
+    half of it.
 
     The record is what `subtext.judge` needs to answer as the trained policy did.
     """

@@ -1,35 +1,40 @@
 """Train the policy of a run: warm start where asked for, then GRPO; everything goes to the run
-directory. Held-out clips are kept out by an assertion at this door."""
+directory, and what is there already is not done again. Held-out clips are kept out by an assertion
+at this door."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-from subtext.config import RunConfig
+from subtext.config import ModelConfig, RunConfig
 from subtext.data.dataset import dataset_rows
 from subtext.data.masking import Cast
 from subtext.data.scenarios import load_reference, load_run_scenarios
-from subtext.errors import ConfigError, Problem, TrainingError
+from subtext.errors import ConfigError, TrainingError
+from subtext.oracle import check_reward
 from subtext.policy import grpo
-from subtext.policy.base_model import resolve_base
+from subtext.policy.base_model import pinned, resolve_base
 from subtext.policy.hush import hush_libraries
+from subtext.policy.launch import launch_training
 from subtext.policy.load import (
-    CHAT_TEMPLATE_OPTIONS,
+    ADAPTER_RECORD,
     add_adapter,
     load_base,
     load_tokenizer,
+    read_adapter_record,
     save_adapter,
 )
 from subtext.policy.precision import choose_precision, machine_facts
+from subtext.policy.prompt_lengths import context_problems, prompt_lengths
+from subtext.policy.ranks import take_own_gpu, writes_records
 from subtext.policy.threads import set_threads
-from subtext.policy.warm_start import teacher_examples, warm_start
+from subtext.policy.training_record import TrainingRecord, finished_training
+from subtext.policy.warm_start import load_warm_adapter, teacher_examples, warm_start
 from subtext.progress import Watcher, nobody
-from subtext.prompts import build_messages
 from subtext.rewards import make_reward_fn
 from subtext.run_dir import RunDir, load_config
 
@@ -39,19 +44,44 @@ logger = logging.getLogger(__name__)
 def train_policy(
     run: RunDir, watcher: Watcher = nobody, reward: grpo.RewardFunction | None = None
 ) -> dict[str, Any]:
-    """Train as `run`'s config and split say; return a small JSON summary.
+    """Train as `run`'s config and split say, and return what its training.json then holds.
 
-    `reward` replaces the configured reward, for experiments that must break it on purpose.
-    Raises TrainingError, ConfigError, DataError or MachineError; what was saved before stays.
+    A run that was trained to its end is not trained again. One that was interrupted goes on: with
+    the weights of its warm start, where that ended, and from the newest whole checkpoint. On a CPU
+    it then takes the steps that it would have taken without the interruption, as long as no row is
+    drawn a second time: TRL begins a resumed pass in the order of the first.
+
+    `reward` replaces the configured reward, for experiments that must break it on purpose; they
+    train in this process. Raises TrainingError, ConfigError, DataError or MachineError; what was
+    saved before stays.
     """
+    if (done := finished_training(run)) is not None:
+        logger.info("run %s is trained already: %d steps", run.run_id, done["steps"])
+        return done
+    n_processes = load_config(run).training.num_processes
+    if n_processes == 1 or reward is not None:
+        return train_in_this_process(run, watcher, reward)
+    launch_training(run, n_processes, watcher)
+    return dict(run.require(run.training))
+
+
+def train_in_this_process(
+    run: RunDir, watcher: Watcher = nobody, reward: grpo.RewardFunction | None = None
+) -> dict[str, Any]:
+    """Train as `train_policy` does, as one of the ranks where there are several."""
+    record = TrainingRecord(run)
     hush_libraries()
     config = load_config(run)
     scenarios, rows = training_rows(run, config)
+    if reward is None:
+        reward = make_reward_fn(config.reward.kind)
+        check_reward(reward, rows)
     precision = choose_precision(machine_facts(config.model.device), config.model)
+    take_own_gpu()
     threads = set_threads(config.training.num_threads)
     logger.info("precision: %s; torch threads: %d", precision, threads)
 
-    base = resolve_base(config.model)
+    base = resolve_base(_as_trained_before(config.model, run))
     tokenizer = load_tokenizer(base)
     check_prompt_lengths(tokenizer, run, scenarios, config)
     model = add_adapter(load_base(base, precision), config.lora, config.training.seed)
@@ -66,25 +96,34 @@ def train_policy(
         config,
     )
 
-    started = time.monotonic()
-    if config.warm_start.steps:
+    if config.warm_start.steps and not load_warm_adapter(model, run.warm_adapter):
         examples = teacher_examples(rows, scenarios, config)
         with tempfile.TemporaryDirectory(prefix="subtext-warm-start-") as scratch:
             warm_start(model, tokenizer, examples, config, precision, Path(scratch), watcher)
-        save_to(run.warm_adapter)
+        if writes_records():
+            save_to(run.warm_adapter)
+        record.write([])
 
-    history = grpo.run_grpo(
+    return grpo.run_grpo(
         model,
         tokenizer,
         rows,
-        reward or make_reward_fn(config.reward.kind),
+        reward,
         config,
         precision,
         run,
         functools.partial(save_to, run.adapter),
         watcher,
+        record,
     )
-    return _summary(history, time.monotonic() - started)
+
+
+def _as_trained_before(model: ModelConfig, run: RunDir) -> ModelConfig:
+    """A run that goes on does so with the base it began with, also where a branch has moved."""
+    for adapter in (run.adapter, run.warm_adapter):
+        if (adapter / ADAPTER_RECORD).exists():
+            return pinned(model, read_adapter_record(adapter)["base"])
+    return model
 
 
 def training_rows(
@@ -117,48 +156,13 @@ def training_rows(
 def check_prompt_lengths(
     tokenizer: Any, run: RunDir, scenarios: dict[str, dict[str, Any]], config: RunConfig
 ) -> None:
-    """Refuse a prompt that, with the longest answer, exceeds `model.max_context_tokens`.
+    """Refuse a prompt, of training or judging, that leaves no room for the longest answer.
 
-    Checks the prompts of training and of judging. TRL never truncates one, so an overlong prompt
-    would only show as a crash or as noise. Raises ConfigError that names the longest.
+    Raises ConfigError that names the longest.
     """
     split = run.read(run.split)
-    answer = max(config.grpo.max_completion_length, config.evaluation.max_new_tokens)
-    room = config.model.max_context_tokens - answer
-    lengths = {
-        clip_id: len(
-            tokenizer.apply_chat_template(
-                build_messages(clip_id, scenarios, config.prompt),
-                add_generation_prompt=True,
-                return_dict=True,
-                **CHAT_TEMPLATE_OPTIONS,
-            )["input_ids"]
-        )
-        for clip_id in [*split["train"], *split["judged"]]
-    }
+    lengths = prompt_lengths(tokenizer, [*split["train"], *split["judged"]], scenarios, config)
     longest = max(lengths, key=lambda clip_id: lengths[clip_id])
     logger.info("longest prompt: %d tokens (clip %s)", lengths[longest], longest)
-    too_long = sum(length > room for length in lengths.values())
-    if too_long:
-        problem = Problem(
-            "configuration", "model.max_context_tokens", config.model.max_context_tokens,
-            f"is too small for {too_long} of {len(lengths)} prompts: clip {longest} has "
-            f"{lengths[longest]} tokens beside an answer of up to {answer}",
-            f"Set it to {lengths[longest] + answer} or more, where the model reads that far.",
-        )  # fmt: skip
-        raise ConfigError("Configuration refused", [problem])
-
-
-def _summary(history: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    steps = [record for record in history if "reward" in record]
-    return {
-        "steps": len(steps),
-        "train_runtime_s": round(seconds, 1),
-        "first": _reward_and_accuracy(steps[:1]),
-        "final": _reward_and_accuracy(steps[-1:]),
-    }
-
-
-def _reward_and_accuracy(records: list[dict[str, Any]]) -> dict[str, float | None]:
-    record = records[0] if records else {}
-    return {name: record.get(name) for name in ("reward", "accuracy")}
+    if problems := list(context_problems(lengths, config, None)):
+        raise ConfigError("Configuration refused", problems)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.answer import format_answer
 from subtext.config import RunConfig
+from subtext.policy.checkpoints import weights_fault
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
+from subtext.policy.ranks import n_ranks
 from subtext.progress import Watcher
 from subtext.prosody.render import render_prosody_features
 
@@ -89,6 +91,22 @@ def teacher_examples(
     return examples
 
 
+def load_warm_adapter(model: PeftModel, folder: Path) -> bool:
+    """Give `model`'s adapter the weights of a warm start that ended; False where there is none."""
+    import peft
+    from safetensors.torch import load_file
+
+    weights = folder / "adapter_model.safetensors"
+    if not weights.exists():
+        return False
+    if fault := weights_fault(weights):
+        logger.warning("%s is not whole, so the warm start is repeated: %s", folder, fault)
+        return False
+    peft.set_peft_model_state_dict(model, load_file(weights))
+    logger.info("warm start: taken from %s", folder)
+    return True
+
+
 def warm_start(
     model: PeftModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -109,7 +127,7 @@ def warm_start(
     arguments = SFTConfig(
         output_dir=str(scratch),
         max_steps=warm.steps,
-        per_device_train_batch_size=warm.batch_size,
+        per_device_train_batch_size=warm.batch_size // n_ranks(),
         learning_rate=warm.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=min(5, warm.steps // 5),

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.corpus import write_corpus
 
 from subtext import strict_json
-from subtext.errors import ConfigError, DataError
+from subtext.errors import ConfigError, DataError, TrainingStoppedError
 from subtext.policy.train import train_policy, training_rows
 from subtext.prepare import prepare_run
 from subtext.progress import Progress
@@ -94,8 +94,7 @@ class TestWholeRun:
         assert names == {
             "adapter", "warm_adapter", "checkpoint-2", "checkpoint-3", "completions",
             "config.json", "split.json", "leak_report.json", "prosody_reference.json",
-            "log_history.json",
-            "trainer_state.json",
+            "log_history.json", "trainer_state.json", "training.json", ".lock",
         }  # fmt: skip
         for adapter in (trained.run.adapter, trained.run.warm_adapter):
             assert {path.name for path in adapter.iterdir()} == {
@@ -270,3 +269,14 @@ class TestRefusals:
         assert needed > 200
         room = prepare(model={"max_context_tokens": needed}, grpo={"max_steps": 1})
         assert train_policy(room)["steps"] == 1
+
+
+def test_an_alarm_stops_training_where_asked(prepare: Prepare) -> None:
+    run = prepare(warm_start={"steps": 0}, grpo={"max_steps": 30, "stop_on_alarm": True})
+    with pytest.raises(TrainingStoppedError, match="missing_rewards"):
+        train_policy(run, reward=lambda completions, **columns: [None] * len(completions))
+    record = strict_json.read(run.training)
+    assert record["stopped"] == {"alarm": "missing_rewards", "step": 1}
+    assert not record["finished"]
+    assert (run.adapter / WEIGHTS).exists()
+    assert [alarm["name"] for alarm in strict_json.read(run.alarms)] == ["missing_rewards"]

@@ -16,7 +16,6 @@ from subtext.data.splits import judging_order
 from subtext.errors import ConfigError, DataError, MachineError
 from subtext.evaluation.leaks import leak_report
 from subtext.prepare import (
-    check_new,
     check_run,
     make_split,
     prepare_run,
@@ -147,7 +146,7 @@ class TestPrepareRun:
         report = run.read(run.leak_report)
         assert report == leak_report(load_scenarios(home / "corpus"), split)
         assert report["data_digest"] == split["data_digest"]
-        names = ["config.json", "leak_report.json", "prosody_reference.json", "split.json"]
+        names = [".lock", "config.json", "leak_report.json", "prosody_reference.json", "split.json"]
         assert sorted(path.name for path in run.path.iterdir()) == names
 
     @pytest.mark.parametrize(
@@ -174,28 +173,103 @@ class TestPrepareRun:
         second = prepare_run("demo", overrides(), default_run_id="again")
         assert (second.config.read_bytes(), second.split.read_bytes()) == before
 
+    @pytest.mark.parametrize("check", ["prepare", "check"])
     @pytest.mark.parametrize(
-        ("profile", "sections"),
+        ("profile", "sections", "fields"),
         [
-            pytest.param("demo", {"grpo": {"max_steps": 9}}, id="other-knob"),
-            pytest.param("cpu", {}, id="other-profile"),
+            pytest.param("demo", {"grpo": {"max_steps": 9}}, {"grpo.max_steps"}, id="one-knob"),
+            pytest.param(
+                "demo", {"lora": {"target_modules": ["q_proj"]}, "evaluation": {"batch_size": 3}},
+                {"lora.target_modules", "evaluation.batch_size"}, id="two-knobs",
+            ),
+            pytest.param("cpu", {}, {"model.source", "grpo.max_steps"}, id="other-profile"),
         ],
-    )
-    def test_other_configuration_of_the_same_run_is_refused(
-        self, home: Path, profile: str, sections: dict[str, Any]
+    )  # fmt: skip
+    def test_another_run_of_the_same_name_is_refused_field_by_field(
+        self, home: Path, check: str, profile: str, sections: dict[str, Any], fields: set[str]
     ) -> None:
-        run = prepare_run("demo", overrides(), default_run_id="taken")
+        named = {"training": {"run_id": "taken"}}
+        run = prepare_run("demo", overrides(**named), default_run_id="flow-1")
         before = (run.config.read_bytes(), run.split.read_bytes())
-        with pytest.raises(ConfigError, match=r"training\.run_id = 'taken'.*Choose another"):
-            prepare_run(profile, overrides(**sections), default_run_id="taken")
+        with pytest.raises(ConfigError) as caught:
+            if check == "check":
+                check_run(profile, overrides(**named, **sections))
+            else:
+                prepare_run(profile, overrides(**named, **sections), default_run_id="flow-2")
+        found = {problem.field: problem for problem in caught.value.problems}
+        assert fields == found.keys() if profile == "demo" else fields < found.keys()
+        recorded = strict_json.read(run.config)["config"]
+        wanted = resolve(profile, overrides(**named, **sections)).model_dump(mode="json")
+        for field in fields:
+            section, _, name = field.partition(".")
+            assert found[field].where == "run taken"
+            assert found[field].value == wanted[section][name]
+            assert found[field].problem == f"the run was made with {recorded[section][name]!r}"
+            remedy = f"Set {field} back, or choose another training.run_id."
+            assert found[field].remedy == remedy
         assert (run.config.read_bytes(), run.split.read_bytes()) == before
 
-    def test_name_taken_by_another_start_is_refused(self, home: Path) -> None:
-        named = overrides(training={"run_id": "taken"})
-        run = prepare_run("demo", named, default_run_id="flow-1")
-        assert prepare_run("demo", named, default_run_id="flow-1") == run
-        with pytest.raises(ConfigError, match=r"training\.run_id = 'taken'.*Choose another"):
-            prepare_run("demo", named, default_run_id="flow-2")
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            pytest.param({"training": {"price_per_hour": 2.5}}, id="price"),
+            pytest.param({"publish": {"adapter_repo": "you/judge", "private": True}}, id="publish"),
+            pytest.param({"data": {"root": "moved"}}, id="data-moved"),
+            pytest.param({"training": {"runs_dir": "./runs"}}, id="runs-dir"),
+        ],
+    )
+    def test_another_start_may_go_on_with_a_run_and_move_what_may_move(
+        self, home: Path, sections: dict[str, Any]
+    ) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="demo-1")
+        split = strict_json.read(run.split)
+        if "data" in sections:
+            (home / "corpus").rename(home / "moved")
+        merged = {name: {**overrides().get(name, {}), **s} for name, s in sections.items()}
+        merged["training"] = {**merged.get("training", {}), "run_id": "demo-1"}
+        check_run("demo", overrides(**merged))
+        assert prepare_run("demo", overrides(**merged), default_run_id="demo-2").path == run.path
+        section, field = next((s, f) for s, fields in sections.items() for f in fields)
+        now = load_config(run).model_dump(mode="json")
+        assert now[section][field] == sections[section][field]
+        assert now["training"]["run_id"] == "demo-1"
+        again = strict_json.read(run.split)
+        assert {**again, "corpus": None} == {**split, "corpus": None}
+
+    def test_a_run_that_trains_and_one_that_judges_are_not_the_same(self, home: Path) -> None:
+        def start(model: str | None) -> None:
+            prepare_run("demo", overrides(), default_run_id="judged", judged_model=model)
+
+        start("models:/subtext@champion")
+        start("models:/subtext@champion")
+        for model in (None, "models:/subtext/3"):
+            with pytest.raises(ConfigError, match=r"judged_model.*models:/subtext@champion"):
+                start(model)
+
+    def test_knobs_that_are_new_since_have_their_default(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="old")
+        content = strict_json.read(run.config)
+        del content["config"]["grpo"]["stop_on_alarm"]
+        del content["judged_model"]
+        strict_json.write(run.config, {**content, "owner": "flow-1"})
+        assert prepare_run("demo", overrides(), default_run_id="old") == run
+
+    def test_an_edited_split_is_not_overwritten(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="edited")
+        split = strict_json.read(run.split)
+        split["train"].append(split["held_out"].pop(0))
+        split["judged"] = split["held_out"]
+        strict_json.write(run.split, split)
+        with pytest.raises(DataError, match=r"are not where data\.split=scene puts them"):
+            prepare_run("demo", overrides(), default_run_id="edited")
+        assert strict_json.read(run.split) == split
+
+    def test_a_start_that_was_killed_half_way_is_repeated(self, home: Path) -> None:
+        run = prepare_run("demo", overrides(), default_run_id="half")
+        for path in (run.split, run.prosody_reference, run.leak_report):
+            path.unlink()
+        assert prepare_run("demo", overrides(), default_run_id="half") == run
+        assert load_run_scenarios(run)
 
     def test_what_leaks_is_said_with_what_to_do(
         self, home: Path, caplog: pytest.LogCaptureFixture
@@ -282,12 +356,24 @@ class TestPrepareRun:
         assert load_run_scenarios(run) == expected.described_clips(scenarios)
         assert expected != Reference.fit(scenarios, scenarios), "held-out clips would have counted"
 
-    def test_data_that_changed_since_is_refused(self, home: Path) -> None:
-        run = prepare_run("demo", overrides(), default_run_id="again")
+    @pytest.mark.parametrize(
+        ("run_id", "remedy"),
+        [
+            pytest.param("", "or start a new run", id="flow-run-that-is-retried"),
+            pytest.param("again", "or choose another training.run_id", id="named"),
+        ],
+    )
+    def test_data_that_changed_since_is_refused(self, home: Path, run_id: str, remedy: str) -> None:
+        sections = overrides(training={"run_id": run_id})
+        run = prepare_run("demo", sections, default_run_id="again")
         before = run.split.read_bytes()
         write_corpus(home / "corpus", n_clips=40, seed=1)
-        with pytest.raises(ConfigError, match=r"training\.run_id = 'again'"):
-            prepare_run("demo", overrides(), default_run_id="again")
+        with pytest.raises(ConfigError) as caught:
+            prepare_run("demo", sections, default_run_id="again")
+        (problem,) = caught.value.problems
+        assert problem.field == "data_digest"
+        assert strict_json.loads(before.decode())["data_digest"] in problem.problem
+        assert problem.remedy == f"Bring the clips of data.root back as they were, {remedy}."
         assert run.split.read_bytes() == before
 
     @pytest.mark.parametrize(
@@ -330,11 +416,3 @@ def test_a_place_that_cannot_hold_runs_is_refused(runs_dir, home):
     (home / "a file").write_text("")
     with pytest.raises(ConfigError, match=r"training\.runs_dir"):
         check_run("demo", overrides(training={"runs_dir": runs_dir}))
-
-
-def test_a_run_id_is_used_once(home):
-    named = overrides(training={"run_id": "once"})
-    check_new(resolve("demo", named))
-    prepare_run("demo", named, default_run_id="x")
-    with pytest.raises(ConfigError, match="once"):
-        check_new(resolve("demo", named))
