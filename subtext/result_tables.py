@@ -13,6 +13,7 @@ from rich.text import Text
 
 from subtext.errors import DataError, Problem
 from subtext.figures import difference_text, interval_text, percent
+from subtext.printable import printable
 from subtext.run_dir import RunDir
 
 PASS_COLUMNS = ("policy", "accuracy", "95 %", "F1", "well-formed", "reward", "clips")
@@ -82,8 +83,13 @@ def ablation_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def doubts(evaluation: Mapping[str, Any]) -> list[str]:
-    """What stands against the figures: alarms of training, then warnings, a sentence each."""
-    return [item["message"] for key in ("alarms", "warnings") for item in evaluation[key]]
+    """What stands against the figures, a sentence each: alarms of training, warnings, and alarms
+    that passed before training ended."""
+    passed = [
+        f"While training, first at step {item['step']}: {item['message']}"
+        for item in evaluation.get("passed_alarms", ())
+    ]
+    return [item["message"] for key in ("alarms", "warnings") for item in evaluation[key]] + passed
 
 
 def gate_sentence(gate: Mapping[str, Any]) -> str:
@@ -124,9 +130,9 @@ def leak_sentence(run: RunDir) -> str:
 def rich_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return what `rich` prints of `rows`."""
     # Text where a file or folder named it: rich reads "[…]" in a str as markup.
-    table = Table(title=Text(title) if title else None, title_justify="left")
+    table = Table(title=Text(printable(title)) if title else None, title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(column, no_wrap=index > 0, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table

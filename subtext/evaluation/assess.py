@@ -101,6 +101,7 @@ def _evaluation(judged: _Judged) -> dict[str, Any]:
     split = run.require(run.split)
     table, baselines_correct = baseline_table(scenarios, split["train"], judged.clip_ids)
     warnings = behaviour_warnings(judged.records["trained"], scenarios, config.prompt)
+    alarms = training_alarms(judged.history, config.gate)
     evaluation = {
         "schema": SCHEMA,
         "run_id": run.run_id,
@@ -113,12 +114,19 @@ def _evaluation(judged: _Judged) -> dict[str, Any]:
         "generalisation": _generalisation(judged),
         "training": _last_step(judged.history),
         "training_form": training_form(run.completions),
-        "alarms": training_alarms(judged.history, config.gate),
+        "alarms": alarms,
+        "passed_alarms": _passed(run.read(run.alarms, []), alarms),
         "warnings": [*warnings, *_about_training(run)],
         "champion": run.read(run.champion),
         "judged_model": run.read(run.judged_model),
     }
     return {**evaluation, "verdict": verdict(evaluation)}
+
+
+def _passed(seen: list[dict[str, Any]], alarms: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Alarms seen while training ran that do not hold over its last quarter."""
+    still = {alarm["name"] for alarm in alarms}
+    return [alarm for alarm in seen if alarm["name"] not in still]
 
 
 def _split(split: Mapping[str, Any], judged: _Judged) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from subtext.evaluation.judgements import judged_records
 from subtext.evaluation.metrics import summarise, without_records
 from subtext.evaluation.passes import Pass, planned_passes
 from subtext.evaluation.policy_digest import policy_digest
-from subtext.policy.base_model import BaseModel, resolve_base
+from subtext.policy.base_model import BaseModel, pinned, resolve_base
 from subtext.policy.hush import hush_libraries
-from subtext.policy.load import load_adapters, load_base, load_tokenizer
+from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.policy.threads import set_threads
 from subtext.progress import Watcher, nobody
@@ -51,7 +51,7 @@ def judge_held_out(run: RunDir, watcher: Watcher = nobody) -> dict[str, dict[str
         stale.unlink(missing_ok=True)
     precision = choose_precision(machine_facts(config.model.device), config.model)
     set_threads(config.training.num_threads)
-    base = resolve_base(config.model)
+    base = resolve_base(pinned(config.model, read_adapter_record(run.adapter)["base"]))
     passes = list(planned_passes(run, config, scenarios))
     adapters = {each.adapter.name: each.adapter for each in passes if each.adapter}
     policies = _Policies(

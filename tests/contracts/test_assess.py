@@ -182,3 +182,12 @@ def test_judged_again_by_other_policies(tmp_path: Path) -> None:
     first = assess(run)
     write_answers(run, {"base": malformed, "trained": knows(0.5)})
     assert assess(run)["passes"]["trained"]["accuracy"] < first["passes"]["trained"]["accuracy"]
+
+
+def test_an_alarm_that_passed_is_kept_apart(tmp_path: Path) -> None:
+    run = planted_run(tmp_path, {"base": constant, "trained": knows(0.9)})
+    seen = [{"name": "looping_answers", "message": "Answers repeated themselves.", "step": 4}]
+    strict_json.write(run.alarms, seen)
+    evaluation = assess(run)
+    assert evaluation["passed_alarms"] == seen
+    assert "looping_answers" not in names(evaluation)

@@ -179,6 +179,7 @@ def _evaluation(
             "first_step": N_STEPS - 4, "last_step": N_STEPS,
         },
         "alarms": [],
+        "passed_alarms": [],
         "warnings": [],
         "champion": {
             "version": 3, "uri": "models:/subtext/3", "n_shared": len(judged), "n_trained_on": 0,

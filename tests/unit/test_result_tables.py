@@ -103,6 +103,14 @@ def test_doubts_are_alarms_first() -> None:
     assert doubts(evaluation) == ["Nothing was learned.", "It leaks.", "Odd."]
 
 
+def test_an_alarm_that_passed_is_told_last_with_its_step() -> None:
+    passed = [{"name": "clipped_completions", "message": "Half were cut.", "step": 12}]
+    evaluation = {**evaluation_of(), "alarms": [], "warnings": [], "passed_alarms": passed}
+    assert doubts(evaluation) == ["While training, first at step 12: Half were cut."]
+    del evaluation["passed_alarms"]  # as in a run made before there were any
+    assert doubts(evaluation) == []
+
+
 @pytest.mark.parametrize(
     ("failed", "sentence"),
     [
