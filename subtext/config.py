@@ -82,6 +82,21 @@ class RunConfig(Section):
     tracking: TrackingConfig = TrackingConfig()
     publish: PublishConfig = PublishConfig()
 
+    @property
+    def completions_per_step(self) -> int:
+        """Completions of an optimiser step, over all processes."""
+        training = self.training
+        return (
+            training.per_device_train_batch_size
+            * training.gradient_accumulation_steps
+            * training.num_processes
+        )
+
+    @property
+    def prompts_per_step(self) -> float:
+        """Prompts of an optimiser step: whole where the configuration is valid."""
+        return self.completions_per_step / self.grpo.num_generations
+
     @model_validator(mode="after")
     def _fields_agree(self) -> RunConfig:
         problems = list(_cross_field_problems(self))
@@ -109,7 +124,7 @@ def _split_problems(data: DataConfig) -> Iterable[Problem]:
 def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
     yield from _split_problems(config.data)
     training, grpo, model = config.training, config.grpo, config.model
-    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
+    batch = config.completions_per_step
     if batch % grpo.num_generations:
         yield Problem(
             "configuration",
@@ -117,7 +132,8 @@ def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
             grpo.num_generations,
             f"does not divide the batch of {batch} completions "
             f"(training.per_device_train_batch_size {training.per_device_train_batch_size} x "
-            f"training.gradient_accumulation_steps {training.gradient_accumulation_steps})",
+            f"training.gradient_accumulation_steps {training.gradient_accumulation_steps} x "
+            f"training.num_processes {training.num_processes})",
             "Set training.gradient_accumulation_steps so that the product is a multiple of "
             f"{grpo.num_generations}.",
         )
@@ -151,6 +167,12 @@ def _cross_field_problems(config: RunConfig) -> Iterable[Problem]:
             f"leaves no room for a prompt beside {longest} tokens of answer",
             "Raise it, or lower grpo.max_completion_length or evaluation.max_new_tokens.",
         )
+    if config.warm_start.batch_size % training.num_processes:
+        yield Problem(
+            "configuration", "warm_start.batch_size", config.warm_start.batch_size,
+            f"can't be divided among training.num_processes = {training.num_processes}",
+            f"Set a multiple of {training.num_processes}.",
+        )  # fmt: skip
     if training.save_steps % grpo.num_iterations:
         yield Problem(
             "configuration",

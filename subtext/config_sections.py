@@ -201,7 +201,14 @@ class TrainingConfig(Section):
     save_steps: int = Field(50, ge=1, description="Steps between checkpoints.")
     save_total_limit: int = Field(4, ge=1, description="Checkpoints kept.")
     seed: Seed = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
-    num_threads: int = Field(0, ge=0, description="torch threads; 0: as many as cores are free.")
+    num_threads: int = Field(
+        0, ge=0, description="torch threads of a process; 0: as many as cores are free."
+    )
+    num_processes: int = Field(
+        1, ge=1, le=64,
+        description="Processes that train together (accelerate launch), each on a GPU of its own, "
+        "or all on the CPU.",
+    )  # fmt: skip
     price_per_hour: float = Field(
         0.0, ge=0, description="Price of this machine, US dollars an hour, for the plan; 0: none."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from subtext.cores import free_cores
+from subtext.policy.ranks import n_ranks
 
 
 def wait_passively() -> None:
@@ -18,9 +19,12 @@ def wait_passively() -> None:
 
 
 def set_threads(num_threads: int) -> int:
-    """Set torch's threads: `num_threads`, or as many as cores are free if 0. Returns the number."""
+    """Set torch's threads: `num_threads`, or if 0 this rank's share of the cores that are free.
+
+    Returns the number.
+    """
     import torch
 
-    chosen = num_threads or free_cores()
+    chosen = num_threads or max(1, free_cores() // n_ranks())
     torch.set_num_threads(chosen)
     return chosen
