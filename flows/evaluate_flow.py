@@ -1,7 +1,6 @@
-"""Flow `subtext-evaluate`: judge a trained model on any split, or repeat MUStARD's official folds.
+"""Flow `subtext-evaluate`: judge a model, finish a run, or repeat MUStARD's official folds.
 
-Deployed as `subtext-evaluate/model` and `subtext-evaluate/official-folds` (prefect.yaml). Without a
-server: `python -m flows.evaluate_flow --model models:/subtext@challenger --profile demo`.
+Without a server: `python -m flows.evaluate_flow --model models:/subtext@challenger --profile demo`.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from subtext.config import Overrides
 from subtext.data.folds import N_FOLDS
 from subtext.profiles import Profile
 from tasks.data import prepare_evaluation, prepare_fold
-from tasks.evaluation import assess, judge, judge_model, pool_folds
-from tasks.tracking import finish, log_folds, log_results, tracked
+from tasks.evaluation import assess, judge, judge_champion, judge_model, pool_folds
+from tasks.publishing import write_card
+from tasks.reopening import reopen_run
+from tasks.tracking import finish, log_folds, log_results, pass_gate, register, tracked
 from tasks.training import train
 
-Protocol = Literal["model", "official-folds"]
+Protocol = Literal["model", "run", "official-folds"]
 
 
 @flow(name="subtext-evaluate")
@@ -30,21 +31,35 @@ def evaluate_flow(
 ) -> str:
     """Return the run directory of an evaluation, or the file in which five folds are pooled.
 
-    `protocol=model`: the adapter `model` (a folder, or a version of the registry) judges the
-    held-out clips of `profile` and `overrides`, but none that it was trained on or that shares a
-    scene with one. `official-folds`: a policy is trained and judged on each of MUStARD's five
-    folds.
+    `model`: that adapter (a folder, or a registered version) judges the held-out clips of `profile`
+    and `overrides` that share no scene with its training. `run`: the trained run `model` is judged,
+    registered and gated; `overrides` say where its data is. `official-folds`: five are trained.
     """
     if protocol == "official-folds":
         runs = [_fold(profile, overrides, fold) for fold in range(N_FOLDS)]
         pooled = pool_folds(runs)
         log_folds(runs, pooled)
         return pooled
+    if protocol == "run":
+        return _finished(reopen_run(model, overrides))
     run = prepare_evaluation(profile, overrides, model)
     with tracked(run):
         judge_model(run, model)
         assess(run)
         log_results(run)
+        finish(run)
+    return run
+
+
+def _finished(run: str) -> str:
+    with tracked(run):
+        judge(run)
+        judge_champion(run)
+        assess(run)
+        write_card(run)
+        log_results(run)
+        register(run)
+        pass_gate(run)
         finish(run)
     return run
 

@@ -5,7 +5,9 @@ Artifacts are for watching. A failure to make one is logged and never ends the w
 
 from __future__ import annotations
 
+import contextvars
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +21,14 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 from prefect.logging import get_run_logger
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from subtext import strict_json
 from subtext.evaluation.official_folds import PROTOCOL
 from subtext.fold_tables import folds_markdown
-from subtext.markdown import markdown_table
+from subtext.markdown import escaped, markdown_table
+from subtext.plan.plan import Plan
+from subtext.plan.tables import plan_markdown
 from subtext.progress import Progress, unit_of
 from subtext.result_tables import (
     ABLATION_COLUMNS,
@@ -45,10 +50,15 @@ from subtext.summary import mlflow_link, place_rows
 _LOGGED = ("reward", "accuracy", "loss")
 _LOG_LINES_A_STAGE = 20
 _SECONDS_BETWEEN_UPDATES = 2.0
+_LIMIT_S = 10.0
 
 
 class PrefectProgress:
-    """A watcher: one progress artifact a stage, and about twenty log lines."""
+    """A watcher: one progress artifact a stage, and about twenty log lines.
+
+    Artifacts are made by a thread, of the newest step only: an API that is gone holds each call for
+    a minute, which the work that is watched must not wait for.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -57,6 +67,15 @@ class PrefectProgress:
         self._updated_at = 0.0
         self._seen: tuple[str, int] | None = None
         self._n_logged: dict[str, int] = {}
+        self._due: dict[str, Progress] = {}  # the newest of each stage
+        self._changed = threading.Condition()
+        self._closing = False
+        self._lost = False
+        # an artifact belongs to the run in whose context it is made
+        context = contextvars.copy_context()
+        threading.Thread(
+            target=context.run, args=(self._work,), name="progress", daemon=True
+        ).start()
 
     def __call__(self, progress: Progress) -> None:
         if (progress.stage, progress.step) == self._seen:
@@ -70,7 +89,43 @@ class PrefectProgress:
         # A SQLite server locks up under an update a step.
         if last or time.monotonic() - self._updated_at > _SECONDS_BETWEEN_UPDATES:
             self._updated_at = time.monotonic()
-            quietly(lambda: self._update(progress))
+            with self._changed:
+                self._due[progress.stage] = progress
+                self._changed.notify_all()
+
+    def close(self, limit_s: float = 5.0) -> None:
+        """Wait until the last step is shown, `limit_s` seconds at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._due, limit_s)
+            self._closing = True
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        # One retry: when the server is back, the newest step is due, not one that it missed.
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 1}):
+            while self._show_newest():
+                pass
+
+    def _show_newest(self) -> bool:
+        """Show one stage's newest step, once there is one; False when there is no more to do."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._closing)
+            if self._closing:
+                return False
+            stage, progress = next(iter(self._due.items()))
+        error = _error_of(lambda: self._update(progress))
+        with self._changed:
+            if error is None:
+                self._lost = False
+                if self._due[stage] is progress:
+                    del self._due[stage]
+            elif not self._closing:
+                if not self._lost:
+                    self._logger.warning("The Prefect UI misses progress: %r", error)
+                self._lost = True
+                self._changed.wait_for(lambda: self._closing, _SECONDS_BETWEEN_UPDATES)
+            self._changed.notify_all()
+        return True
 
     def _update(self, progress: Progress) -> None:
         percent = 100.0 * progress.step / max(1, progress.max_steps)
@@ -100,6 +155,11 @@ def artifact_key(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def show_plan(plan: Plan) -> None:
+    """Publish what the training would need and take, and what is wrong."""
+    quietly(lambda: create_markdown_artifact(plan_markdown(plan), "plan", "Before training"))
+
+
 def show_evaluation(run: RunDir) -> None:
     """Publish the verdict, and the tables of passes, comparisons and altered prompts."""
 
@@ -108,8 +168,8 @@ def show_evaluation(run: RunDir) -> None:
         rows = [dict(zip(PASS_COLUMNS, row, strict=True)) for row in pass_rows(evaluation)]
         create_table_artifact(rows, "results", f"Held-out clips of {run.run_id}")
         parts = [
-            f"**{evaluation['verdict']}**",
-            "\n".join(f"- {doubt}" for doubt in doubts(evaluation)),
+            f"**{escaped(evaluation['verdict'])}**",
+            "\n".join(f"- {escaped(doubt)}" for doubt in doubts(evaluation)),
             markdown_table(PASS_COLUMNS, pass_rows(evaluation)),
             markdown_table(AGAINST_COLUMNS, against_rows(evaluation)),
             markdown_table(ABLATION_COLUMNS, ablation_rows(evaluation)),
@@ -128,10 +188,11 @@ def show_gate(run: RunDir) -> None:
         gate = run.require(run.gate)
         # No table: its last column, the reasons, would lie outside of the UI's panel.
         reasons = "\n".join(
-            f"- {'passed' if item['passed'] else '**failed**'}: {item['text']}"
+            f"- {'passed' if item['passed'] else '**failed**'}: {escaped(item['text'])}"
             for item in gate["reasons"]
         )
-        create_markdown_artifact(f"**{gate_sentence(gate)}**\n\n{reasons}", "gate", "Champion?")
+        decision = escaped(gate_sentence(gate))
+        create_markdown_artifact(f"**{decision}**\n\n{reasons}", "gate", "Champion?")
 
     quietly(make)
 
@@ -150,7 +211,7 @@ def show_leaks(run: RunDir) -> None:
 
     def make() -> None:
         rows = [dict(zip(LEAK_COLUMNS, row, strict=True)) for row in leak_rows(run)]
-        create_table_artifact(rows, "leaks", leak_sentence(run))
+        create_table_artifact(rows, "leaks", escaped(leak_sentence(run)))
 
     quietly(make)
 
@@ -166,8 +227,31 @@ def show_places(run: RunDir) -> None:
 
 
 def quietly(make: Callable[[], Any]) -> None:
-    """Call `make`; whatever goes wrong becomes a warning in the run's log."""
+    """Call `make`, for `_LIMIT_S` seconds at most; what goes wrong becomes a warning in the log.
+
+    Prefect's client tries for minutes to reach a server that is gone. `make` goes on trying beside
+    the work, and the artifact comes late, or never.
+    """
+    logger, late = get_run_logger(), threading.Event()
+
+    def attempt() -> None:
+        error = _error_of(make)
+        if error is not None and not late.is_set():
+            logger.warning("The Prefect UI misses an artifact: %r", error)
+
+    # an artifact belongs to the run in whose context it is made
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(attempt,), name="artifact", daemon=True)
+    thread.start()
+    thread.join(_LIMIT_S)
+    if thread.is_alive():
+        late.set()
+        logger.warning("The Prefect server does not answer; an artifact will be late, or missing.")
+
+
+def _error_of(make: Callable[[], Any]) -> Exception | None:
     try:
         make()
     except Exception as error:
-        get_run_logger().warning("The Prefect UI misses an artifact: %r", error)
+        return error
+    return None

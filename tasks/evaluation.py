@@ -23,7 +23,8 @@ def judge(run_path: str) -> None:
         judge_held_out(run, watch)
 
 
-@task(name="judge champion", cache_policy=NO_CACHE)
+# Retried for MLflow, which says who is champion; what was answered is not generated again.
+@task(name="judge champion", cache_policy=NO_CACHE, retries=2, retry_delay_seconds=5)
 def judge_champion(run_path: str) -> None:
     """Judge the same clips with the registered champion, where there is one."""
     from subtext import tracking

@@ -6,24 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from prefect import task
-from prefect.cache_policies import INPUTS, RUN_ID
+from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from subtext.errors import TrackingError
 from subtext.progress import Progress
 from subtext.run_dir import RunDir
-from subtext.tracking import MetricWriter, mlflow_run_id
+from subtext.tracking import MetricWriter
 from tasks.watching import watched
 
+_SENDING_S = 20.0
+_SENDING_WHEN_STOPPED_S = 2.0  # Prefect gives a cancelled process seconds
 
-# Keyed on flow run and path: a retried flow run reads the stored result, it does not train again.
-@task(name="train", cache_policy=RUN_ID + INPUTS, persist_result=True, result_serializer="json")
+
+# No result is kept by Prefect: what is finished is read from training.json, in any later flow run.
+@task(name="train", cache_policy=NO_CACHE)
 def train(run_path: str) -> dict[str, Any]:
-    """Train the policy of a run; return steps, seconds and first and final reward."""
+    """Train the policy of a run, or go on where it stopped; return steps, seconds and first and
+    final reward. A training that finished before is not repeated."""
     from subtext.policy.train import train_policy
 
     run = RunDir(Path(run_path))
-    writer = MetricWriter(mlflow_run_id(run))
+    writer = MetricWriter(run)
+    sending_s = _SENDING_WHEN_STOPPED_S
     with watched(run.run_id) as show:
 
         def watch(progress: Progress) -> None:
@@ -31,15 +36,17 @@ def train(run_path: str) -> dict[str, Any]:
             show(progress)
 
         try:
-            return train_policy(run, watch)
+            summary = train_policy(run, watch)
+            sending_s = _SENDING_S
+            return summary
         finally:
-            _close(writer)
+            _close(writer, sending_s)
 
 
-def _close(writer: MetricWriter) -> None:
+def _close(writer: MetricWriter, limit_s: float) -> None:
     """Send what MLflow has not had yet. A finished training is worth more than its curves, which
-    log_history.json keeps; that MLflow is gone is said again by the next step that needs it."""
+    the run directory keeps; `log results` sends them, or says that MLflow is gone."""
     try:
-        writer.close()
+        writer.close(limit_s)
     except TrackingError as error:
         get_run_logger().warning("MLflow lacks some metrics of training: %s", error)

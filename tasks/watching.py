@@ -21,4 +21,7 @@ def watched(name: str) -> Iterator[Watcher]:
             bar(progress)
             prefect_progress(progress)
 
-        yield watch
+        try:
+            yield watch
+        finally:
+            prefect_progress.close()

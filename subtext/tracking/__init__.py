@@ -15,9 +15,10 @@ from subtext.tracking.commits import tag_commits
 from subtext.tracking.evaluation import log_evaluation
 from subtext.tracking.folds import log_folds
 from subtext.tracking.judging import judge_champion, judge_model
-from subtext.tracking.metric_writer import MetricWriter
+from subtext.tracking.metric_writer import MetricWriter, send_metrics
 from subtext.tracking.models import load_judge, model_prompt
-from subtext.tracking.promotion import apply_gate
+from subtext.tracking.promotion import apply_gate, recorded_gate
+from subtext.tracking.reconcile import end_dead_runs
 from subtext.tracking.registry import register_version
 from subtext.tracking.runs import (
     end_run,
@@ -33,6 +34,7 @@ __all__ = [
     "champion_overview",
     "check_reachable",
     "current_champion",
+    "end_dead_runs",
     "end_run",
     "judge_champion",
     "judge_model",
@@ -43,7 +45,9 @@ __all__ = [
     "mlflow_run_id",
     "model_prompt",
     "move_champion",
+    "recorded_gate",
     "register_version",
+    "send_metrics",
     "start_run",
     "tag_commits",
     "tracking_uri",

@@ -11,7 +11,7 @@ from subtext.errors import TrackingError
 from subtext.evaluation.gate import PROMOTE, decide, decision_of, reason
 from subtext.run_dir import RunDir, load_config
 from subtext.tracking.champion import promote
-from subtext.tracking.gate_tags import PREFIX, tags_of
+from subtext.tracking.gate_tags import PREFIX, decision_in, tags_of
 from subtext.tracking.runs import mlflow_run_id
 from subtext.tracking.store import client, mlflow_errors, tracking_uri
 
@@ -41,6 +41,19 @@ def apply_gate(run: RunDir) -> dict[str, Any]:
         logger.info("%s: %s", "passed" if item["passed"] else "FAILED", item["text"])
     logger.info("decision on version %s: %s", model["version"], gate["decision"])
     return gate
+
+
+def recorded_gate(run: RunDir) -> dict[str, Any] | None:
+    """Return gate.json where the decision in it is on record for the run's version, else None.
+
+    Raises TrackingError, DataError.
+    """
+    model, gate = _registered_version(run), run.read(run.gate)
+    with mlflow_errors(f"look up the decision on {run.run_id}"):
+        version = client(tracking_uri()).get_model_version(model["name"], str(model["version"]))
+    if gate is None or decision_in(version.tags) != gate["decision"]:
+        return None
+    return dict(gate)
 
 
 def _registered_version(run: RunDir) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def _new_version(store: Any, name: str, run: RunDir, run_id: str) -> int:
         store.finalize_logged_model(model_id, "FAILED")
         raise
     store.finalize_logged_model(model_id, "READY")
+    for key, value in tags.items():
+        store.set_tag(run_id, key, value)
     store.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
     # a source "models:/<model_id>" would be looked up in MLflow's global store
     version = store.create_model_version(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from subtext import strict_json
-from subtext.data.folder import resolve_data_root
+from subtext.data.folder import data_root as folder_of
 from subtext.errors import TrackingError
 from subtext.evaluation.leaks import leak_metrics
 from subtext.run_dir import RunDir
+from subtext.secrets_scan import find_secret, known_secrets
+from subtext.tracking.processes import this_process
 from subtext.tracking.store import (
     check_reachable,
     client,
@@ -26,11 +27,15 @@ from subtext.tracking.store import (
 _PARAMS_PER_REQUEST = 100
 _METRICS_PER_REQUEST = 500  # MLflow takes at most 1000
 _PARAM_LENGTH = 6000
+_TAG_LENGTH = 5000
 _DIGEST_LENGTH = 36  # MLflow's column; the whole digest goes beside it as a tag
+
+ENDED_BECAUSE = "ended_because"
+STOPPED_BY_ALARM = "stopped_by_alarm"
 
 # Formats that can't carry a pickle: training_args.bin, which holds the Hub token, and optimizer
 # state stay on this machine whatever folder they are in.
-_PLAIN_SUFFIXES = (
+PLAIN_SUFFIXES = (
     ".html", ".jinja", ".json", ".jsonl", ".md", ".model", ".parquet", ".png", ".safetensors",
     ".svg", ".txt",
 )  # fmt: skip
@@ -43,7 +48,8 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
     `split_seed` and `data_digest` are tags too), and the leak report's figures as `leak/...`.
     `flow_run_id` and `name` are those of the flow run, kept as tags; the run is named after the
     run directory. A parameter that a resumed run changed goes to a tag `resumed.<name>`, since
-    MLflow's parameters can't change. Raises MachineError or TrackingError.
+    MLflow's parameters can't change; tags that said how it ended before go. The data folder need
+    not be on this machine. Raises MachineError or TrackingError.
     """
     uri = tracking_uri()
     check_reachable(uri)
@@ -53,24 +59,28 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
         "run_dir": run.path.name,
         "flow_run_id": flow_run_id,
         "flow_run_name": name,
-        "host": platform.node(),
-        "pid": str(os.getpid()),
+        **this_process(),
         **_split_tags(run),
     }
     with mlflow_errors(f"start the run of {run.run_id}"):
         store = client(uri)
-        found = _resumable(store, run)
+        found, record = _resumable(store, run), run.read(run.tracking, {})
         if found is None:
             experiment_id = _experiment_id(store, uri, recorded["config"]["tracking"]["experiment"])
-            found = store.create_run(experiment_id, run_name=run.run_id)
+            found = store.create_run(experiment_id, run_name=run.run_id, tags=tags)
+            record = {}  # its registered version is another store's
         run_id: str = found.info.run_id
-        record = {**run.read(run.tracking, {}), "run_id": run_id, "uri": shown_uri(uri)}
+        record |= {"run_id": run_id, "uri": shown_uri(uri)}
         record |= {"experiment_id": found.info.experiment_id}
         strict_json.write(run.tracking, record)
         params = {"profile": recorded["profile"], **_flat(recorded["config"])}
         tags |= _log_params(store, run_id, found.data.params, params)
-        store.update_run(run_id, status="RUNNING")
+        # the process first: whoever sees RUNNING asks whether it lives
         store.log_batch(run_id, tags=_tags(tags))
+        store.update_run(run_id, status="RUNNING")
+        for ended in (ENDED_BECAUSE, STOPPED_BY_ALARM):
+            if ended in found.data.tags:
+                store.delete_tag(run_id, ended)
         store.log_inputs(run_id, [_dataset(run, recorded["config"]["data"]["root"])])
         _log_leaks(store, found, run)
         for path in (run.config, run.split, run.leak_report):
@@ -79,14 +89,21 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
     return run_id
 
 
-def end_run(run: RunDir, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-    """End the MLflow run with what really happened. Without a started run there is nothing to end.
+def end_run(
+    run: RunDir, status: Literal["FINISHED", "FAILED", "KILLED"], stopped_by_alarm: str = ""
+) -> None:
+    """End the MLflow run with what really happened; `stopped_by_alarm` becomes a tag.
 
-    Raises TrackingError.
+    Without a started run there is nothing to end. Raises TrackingError.
     """
-    if run.tracking.exists():
-        with mlflow_errors(f"end the run of {run.run_id}"):
-            client(tracking_uri()).set_terminated(mlflow_run_id(run), status=status)
+    if not run.tracking.exists():
+        return
+    check_reachable(tracking_uri())  # a cancelled process has seconds
+    with mlflow_errors(f"end the run of {run.run_id}"):
+        store, run_id = client(tracking_uri()), mlflow_run_id(run)
+        if stopped_by_alarm:
+            store.set_tag(run_id, STOPPED_BY_ALARM, stopped_by_alarm[:_TAG_LENGTH])
+        store.set_terminated(run_id, status=status)
 
 
 def log_artifacts(run: RunDir) -> list[str]:
@@ -101,11 +118,23 @@ def log_artifacts(run: RunDir) -> list[str]:
         if path != run.tracking and not any(path.is_relative_to(folder) for folder in left_behind)
     )
     names = [path.relative_to(run.path).as_posix() for path in files]
+    _refuse_secrets(files)
     with mlflow_errors(f"take the files of {run.run_id}"):
         store, run_id = client(tracking_uri()), mlflow_run_id(run)
         for path, name in zip(files, names, strict=True):
             store.log_artifact(run_id, str(path), name.rpartition("/")[0] or None)
     return names
+
+
+def _refuse_secrets(files: list[Path]) -> None:
+    secrets = known_secrets(os.environ)
+    for path in files:
+        numbers = path.suffix in (".safetensors", ".parquet")
+        if secret := find_secret(path.read_bytes(), secrets, encoded=not numbers):
+            raise TrackingError(
+                f"{path} holds {secret}, so nothing of this run goes to MLflow. Remove it from the "
+                "file, and revoke it if it is real."
+            )
 
 
 def log_metrics(store: Any, run_id: str, figures: Mapping[str, float], when_ms: int) -> None:
@@ -134,7 +163,12 @@ def plain_files(folder: Path) -> Iterator[Path]:
     """The files under `folder` that may leave this machine: known formats without pickles."""
     for path in folder.rglob("*"):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if path.is_file() and path.suffix in _PLAIN_SUFFIXES and not hidden:
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and path.suffix in PLAIN_SUFFIXES
+            and not hidden
+        ):
             yield path
 
 
@@ -224,7 +258,7 @@ def _dataset(run: RunDir, data_root: str) -> Any:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     split = strict_json.read(run.split)
-    root, digest = resolve_data_root(data_root), split["data_digest"]
+    root, digest = folder_of(data_root), split["data_digest"]
     counts = {f"n_{key}": len(split[key]) for key in ("train", "held_out", "judged")}
     dataset = Dataset(
         name=root.name,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import threading
 import time
 from collections.abc import Iterator
@@ -11,17 +9,15 @@ from pathlib import Path
 
 import mlflow
 import pytest
-from mlflow.exceptions import MlflowException
 from support.adapter_record import adapter_record
 from support.ports import closed_port
+from support.started_run import DIGEST, make_run
 
 from subtext import strict_json, tracking
 from subtext.errors import TrackingError
 from subtext.evaluation.leaks import leak_report
-from subtext.profiles import resolve
 from subtext.run_dir import RunDir
 
-DIGEST = "0123456789abcdef" * 4
 SECRET = b"hf_secret_in_a_pickle"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -51,20 +47,9 @@ def run(home: Path, request: pytest.FixtureRequest) -> RunDir:
     return make_run(home / "runs" / name)
 
 
-def make_run(folder: Path, **overrides: object) -> RunDir:
-    run = RunDir(folder).create()
-    config = resolve("cpu", {"data": {"root": "clips"}, **overrides})
-    strict_json.write(run.config, {"profile": "cpu", "config": config.model_dump(mode="json")})
-    strict_json.write(
-        run.split,
-        {"train": ["1_1", "1_2"], "held_out": ["2_1"], "judged": ["2_1"], "data_digest": DIGEST},
-    )
-    return run
-
-
 def add_adapter(run: RunDir) -> None:
     run.adapter.mkdir()
-    base = {"source": "hub", "name": "me/base", "revision": "abc", "sha256": ""}
+    base = {"source": "hub", "name": "me/base", "revision": "ab" * 20, "sha256": ""}
     strict_json.write(run.adapter / "subtext.json", adapter_record(base=base))
     (run.adapter / "adapter_model.safetensors").write_bytes(b"weights")
     (run.adapter / "training_args.bin").write_bytes(SECRET)
@@ -174,7 +159,7 @@ class TestRun:
         run_id = tracking.start_run(run, "flow-1", "calm-otter")
 
         def work() -> None:
-            writer = tracking.MetricWriter(run_id)
+            writer = tracking.MetricWriter(run)
             writer.write(1, {"train/reward": 0.5})
             writer.close()
             tracking.log_artifacts(run)
@@ -198,79 +183,6 @@ class TestRun:
         assert time.monotonic() - started < 10
         assert not run.tracking.exists()
         tracking.end_run(run, "FAILED")  # nothing was started; the first error must stay the story
-
-
-class TestMetricWriter:
-    def test_values_keep_their_steps_and_only_finite_ones_are_sent(
-        self, run: RunDir, store: mlflow.MlflowClient
-    ) -> None:
-        run_id = tracking.start_run(run, "flow-1", "calm-otter")
-        writer = tracking.MetricWriter(run_id)
-        writer.write(0, {"train/reward": 0.25, "train/kl": math.nan})
-        assert steps(store, run_id, "train/reward") == [(0, 0.25)]  # while training runs
-        writer.write(5, {"train/reward": 0.5, "train/loss (mean)": 1.0, "train/kl": math.inf})
-        writer.close()
-        assert steps(store, run_id, "train/reward") == [(0, 0.25), (5, 0.5)]
-        assert set(store.get_run(run_id).data.metrics) == {"train/reward", "train/loss _mean_"}
-
-    def test_resumed_run_does_not_log_a_step_twice(
-        self, run: RunDir, store: mlflow.MlflowClient
-    ) -> None:
-        run_id = tracking.start_run(run, "flow-1", "calm-otter")
-        before = tracking.MetricWriter(run_id)
-        for step in (1, 2, 3):
-            before.write(step, {"train/reward": step / 10})
-        before.close()
-        after = tracking.MetricWriter(run_id)  # training resumed from a checkpoint at step 1
-        for step in (2, 3, 4):
-            after.write(step, {"train/reward": 0.9, "train/accuracy": 1.0})
-        after.close()
-        assert steps(store, run_id, "train/reward") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.9)]
-        assert [step for step, _ in steps(store, run_id, "train/accuracy")] == [2, 3, 4]
-
-    def test_lost_connection_costs_training_nothing_and_values_follow(
-        self,
-        run: RunDir,
-        store: mlflow.MlflowClient,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        run_id = tracking.start_run(run, "flow-1", "calm-otter")
-        writer = tracking.MetricWriter(run_id)
-        writer.write(1, {"train/reward": 0.1})
-        real = mlflow.MlflowClient.log_batch
-
-        def lost(*_: object, **__: object) -> None:
-            raise MlflowException("connection refused")
-
-        monkeypatch.setattr(mlflow.MlflowClient, "log_batch", lost)
-        with caplog.at_level(logging.WARNING):
-            writer.write(2, {"train/reward": 0.2})
-            writer.write(3, {"train/reward": 0.3})
-        assert len([entry for entry in caplog.records if "are kept until" in entry.message]) == 1
-        with pytest.raises(TrackingError, match=r"^2 metric values .* were not sent"):
-            writer.close(limit_s=0)
-        monkeypatch.setattr(mlflow.MlflowClient, "log_batch", real)
-        writer.write(4, {"train/reward": 0.4})
-        writer.close()
-        assert steps(store, run_id, "train/reward") == [(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)]
-
-    def test_dead_server_from_the_start(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        for name in ("MAX_RETRIES", "BACKOFF_FACTOR", "TIMEOUT"):
-            monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{name}", raising=False)
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hunter2@127.0.0.1:{closed_port()}")
-        started = time.monotonic()
-        writer = tracking.MetricWriter("0" * 32)
-        for step in range(5):
-            writer.write(step, {"train/reward": 0.5})
-        with pytest.raises(TrackingError, match="5 metric values"):
-            writer.close(limit_s=0)
-        assert time.monotonic() - started < 15
-        (warning,) = [item.message for item in caplog.records if "are kept until" in item.message]
-        assert "127.0.0.1" in warning
-        assert "hunter2" not in warning
 
 
 class TestFiles:
@@ -333,7 +245,7 @@ class TestRegistry:
         assert version.run_id == strict_json.read(runs[1].tracking)["run_id"]
         assert version.tags["run_id"] == "registry-2"
         assert version.tags["base_name"] == "me/base"
-        assert version.tags["base_revision"] == "abc"
+        assert version.tags["base_revision"] == "ab" * 20
         assert version.tags["data_digest"] == DIGEST
         assert "base_sha256" not in version.tags
 

@@ -1,6 +1,7 @@
 """What the Prefect UI is told, and that telling it can't end the work."""
 
 import logging
+import threading
 
 import pytest
 from prefect.logging import disable_run_logger
@@ -94,6 +95,7 @@ def test_a_server_that_is_down_does_not_end_the_work(monkeypatch, run):
         watch = PrefectProgress("demo-1")
         for step in range(1, 4):
             watch(Progress("grpo", step, 3))
+        watch.close(limit_s=0.1)
         for show in (show_evaluation, show_gate, show_places, show_leaks):
             n_calls = len(server.calls)
             show(run)
@@ -127,6 +129,7 @@ def test_about_twenty_log_lines_whatever_is_counted(monkeypatch, caplog, steps, 
         watch = PrefectProgress("demo-1")
         for step in steps:
             watch(Progress("fetch", step, max_steps))
+        watch.close()
     assert len(caplog.messages) == n_lines
     assert caplog.messages[-1] == f"fetch {max_steps}/{max_steps}"
 
@@ -137,8 +140,30 @@ def test_few_updates_and_always_the_last(monkeypatch):
         watch = PrefectProgress("demo-1")
         for step in range(1, 1001):
             watch(Progress("grpo", step, 1000))
-    assert len(server.calls) < 20
-    assert server.calls[-1][1]["progress"] == 100.0
+        watch.close()
+    assert 0 < len(server.calls) < 20
+    arguments, named = server.calls[-1]  # the first makes the artifact, the next change it
+    assert named.get("progress", arguments[0]) == 100.0
+
+
+def test_a_server_that_never_answers_holds_nobody(monkeypatch, caplog, run):
+    answers = threading.Event()
+
+    def held(*_, **__):
+        assert answers.wait(60)
+        return artifacts.UUID(int=1)
+
+    for name in ("progress", "markdown", "table"):
+        monkeypatch.setattr(artifacts, f"create_{name}_artifact", held)
+    monkeypatch.setattr(artifacts, "_LIMIT_S", 0.1)
+    monkeypatch.setattr(artifacts, "get_run_logger", lambda: logging.getLogger("watched"))
+    watch = PrefectProgress("demo-1")
+    for step in range(1, 4):
+        watch(Progress("grpo", step, 3))
+    watch.close(limit_s=0.1)
+    show_gate(run)
+    assert "does not answer" in caplog.text
+    answers.set()
 
 
 def test_the_leak_report_becomes_a_table(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
-"""The MLflow run ends as the flow run ended."""
+"""MLflow, Prefect and the exit code say the same of how a flow run ended."""
 
 import logging
+import signal
 import sys
 
 import pytest
@@ -20,7 +21,8 @@ AS_ON_A_TERMINAL = "signal.signal(signal.SIGINT, signal.default_int_handler)"
 FLOW = """
 import os, signal
 from prefect import flow
-from subtext.errors import TrainingError
+from prefect.runtime import flow_run
+from subtext.errors import TrainingError, TrainingStoppedError
 from subtext.prepare import prepare_run
 from tasks.tracking import tracked
 
@@ -28,6 +30,7 @@ run = prepare_run("cpu", None, default_run_id="run-1")
 
 @flow(name="tracked")
 def work():
+    print("flow run", flow_run.get_id(), flush=True)
     with tracked(str(run.path)):
         {last_step}
 
@@ -58,20 +61,31 @@ def home(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("last_step", "status"),
+    ("last_step", "prefect", "status", "code"),
     [
-        pytest.param("pass", "FINISHED", id="all-steps-done"),
-        pytest.param("raise TrainingError('loss is NaN')", "FAILED", id="step-raised"),
-        pytest.param("os.kill(os.getpid(), signal.SIGTERM)", "KILLED", id="sigterm"),
+        pytest.param("pass", "Completed", "FINISHED", 0, id="all-steps-done"),
+        pytest.param("raise TrainingError('NaN')", "Failed", "FAILED", 1, id="step-raised"),
+        pytest.param("raise TrainingStoppedError('no_signal')", "Failed", "FAILED", 1, id="alarm"),
+        pytest.param("raise SystemExit(3)", "Crashed", "FAILED", 3, id="exit-in-a-step"),
         pytest.param(
-            f"{AS_ON_A_TERMINAL}; os.kill(os.getpid(), signal.SIGINT)", "KILLED", id="ctrl-c"
+            "os.kill(os.getpid(), signal.SIGTERM)", "Crashed", "KILLED", -signal.SIGTERM,
+            id="sigterm",
+        ),
+        pytest.param(
+            f"{AS_ON_A_TERMINAL}; os.kill(os.getpid(), signal.SIGINT)", "Crashed", "KILLED",
+            -signal.SIGINT, id="ctrl-c",
         ),
     ],
-)
-def test_status(server, home, last_step, status):
-    code = FLOW.format(last_step=last_step)
+)  # fmt: skip
+def test_all_three_agree(server, home, last_step, prefect, status, code):
+    program = FLOW.format(last_step=last_step)
     # One store for all cases, as its first use costs seconds; the run is resumed by the next case.
-    result = server.run([sys.executable, "-c", code], {"SUBTEXT_HOME": str(home)}, 120)
-    assert (result.returncode == 0) is (status == "FINISHED"), result.stderr
+    result = server.run([sys.executable, "-c", program], {"SUBTEXT_HOME": str(home)}, 120)
+    assert result.returncode == code, result.stderr
     record = strict_json.read(RunDir(home / "runs" / "run-1").tracking)
-    assert MlflowClient(record["uri"]).get_run(record["run_id"]).info.status == status
+    tracked = MlflowClient(record["uri"]).get_run(record["run_id"])
+    assert tracked.info.status == status
+    stopped = "no_signal" if "TrainingStoppedError" in last_step else None
+    assert tracked.data.tags.get("stopped_by_alarm") == stopped
+    [said] = [line for line in result.stdout.splitlines() if line.startswith("flow run ")]
+    assert server.state_of(said.removeprefix("flow run ")) == prefect

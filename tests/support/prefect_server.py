@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,18 +23,52 @@ _DROPPED = ("PREFECT_", "MLFLOW_", "SUBTEXT_HOME", "SUBTEXT_DATA_ROOT")
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-@dataclass(frozen=True)
+@dataclass
 class PrefectServer:
-    """A running server: the API's address and the environment that leads clients to it."""
+    """A server: the API's address and the environment that leads clients to it."""
 
     url: str
     environment: Mapping[str, str]
+    home: Path
+    _process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it on its port, with the database that is in `home` already or a new one."""
+        port = self.url.removesuffix("/api").rpartition(":")[2]
+        command = [
+            sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
+            "--port", port, "--no-ui",
+        ]  # fmt: skip
+        log = self.home / "server.log"
+        with log.open("a") as stream:
+            self._process = started = _started(command, self.home, self.environment, stream)
+        deadline = time.monotonic() + _START_S
+        while not _healthy(self.url):
+            if started.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the Prefect server did not start:\n{log.read_text()}")
+            time.sleep(0.3)
+
+    def kill(self) -> None:
+        """Take it away at once, with the processes that it started."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """End it, unless it is gone already."""
+        if self._process is not None:
+            _stop(self._process)
 
     def cli(self, *arguments: str) -> str:
         """Run `prefect ARGUMENTS` in the checkout; return what it printed, which must succeed."""
         result = self.run([sys.executable, "-m", "prefect", *arguments], {}, _CLI_S)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
+
+    def state_of(self, flow_run_id: str) -> str:
+        """The name of a flow run's state, such as Completed."""
+        with urllib.request.urlopen(f"{self.url}/flow_runs/{flow_run_id}", timeout=60) as answer:
+            return str(json.load(answer)["state"]["name"])
 
     def run(
         self, command: Sequence[str], env: Mapping[str, str], timeout: float
@@ -71,38 +106,44 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
     }
     home.mkdir(parents=True, exist_ok=True)
-    command = [
-        sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1",
-        "--port", str(port), "--no-ui",
-    ]  # fmt: skip
-    log = home / "server.log"
-    with log.open("w") as stream, _process(command, home, environment, stream) as process:
-        deadline = time.monotonic() + _START_S
-        while not _healthy(url):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the Prefect server did not start:\n{log.read_text()}")
-            time.sleep(0.3)
-        yield PrefectServer(url, environment)
+    server = PrefectServer(url, environment, home)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager
 def _process(
     command: Sequence[str], directory: Path, env: Mapping[str, str], stream: object
 ) -> Iterator[subprocess.Popen[str]]:
-    # A session of its own, so that children end with it when it does not end by itself.
-    process = subprocess.Popen(
-        command, cwd=directory, env=dict(env), stdout=stream, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # type: ignore[call-overload]  # fmt: skip
+    process = _started(command, directory, env, stream)
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        _stop(process)
+
+
+def _started(
+    command: Sequence[str], directory: Path, env: Mapping[str, str], stream: object
+) -> subprocess.Popen[str]:
+    # A session of its own, so that children end with it when it does not end by itself.
+    return subprocess.Popen(
+        command, cwd=directory, env=dict(env), stdout=stream, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # type: ignore[call-overload]  # fmt: skip
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _healthy(url: str) -> bool:
