@@ -11,12 +11,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from subtext.publishing import hub, uploads
+from subtext.publishing import uploads
+from subtext.publishing.access import check_access, require_token
 from subtext.run_dir import RunDir, load_config
 from tasks.hub_token import environment_with_token
-from tasks.retry import UPLOAD_DELAYS, UPLOAD_JITTER, UPLOAD_RETRIES, can_retry
-
-_TIMEOUT_S = 1800
+from tasks.retry import UPLOAD_DELAYS, UPLOAD_JITTER, UPLOAD_RETRIES, UPLOAD_TRY_S, can_retry
 
 
 @task(name="check hub", cache_policy=NO_CACHE)
@@ -25,7 +24,7 @@ def check_hub(run_path: str) -> None:
     run = RunDir(Path(run_path))
     uploads.check_finished(run)
     publish = load_config(run).publish
-    hub.check_access(publish, hub.require_token(publish, environment_with_token()))
+    check_access(publish, require_token(publish, environment_with_token()))
 
 
 @task(name="write card", cache_policy=NO_CACHE)
@@ -42,13 +41,13 @@ def write_card(run_path: str) -> None:
     retry_delay_seconds=UPLOAD_DELAYS,
     retry_jitter_factor=UPLOAD_JITTER,
     retry_condition_fn=can_retry,
-    timeout_seconds=_TIMEOUT_S,
+    timeout_seconds=UPLOAD_TRY_S,
 )
 def upload(run_path: str, name: str) -> dict[str, Any]:
     """Publish the adapter or one result file of a run; return where it landed."""
     run = RunDir(Path(run_path))
     publish = load_config(run).publish
-    return uploads.upload(run, name, publish, hub.require_token(publish, environment_with_token()))
+    return uploads.upload(run, name, publish, require_token(publish, environment_with_token()))
 
 
 def upload_missing(run_path: str) -> dict[str, State[Any]]:

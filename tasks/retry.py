@@ -1,18 +1,26 @@
-"""Which failed uploads and downloads are worth another try, and when."""
+"""Which failed uploads and downloads are worth another try, when, and for how long at most."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.tasks import Task, exponential_backoff
+from prefect.tasks import Task
 
 from subtext.errors import DownloadError, PublishError
+from subtext.publishing.hub import LONGEST_TRY_S
 
-# 2, 4, 8, 16 s before jitter. The Hub's hourly quota outlasts any wait that would be sensible here.
-UPLOAD_RETRIES = 4
-UPLOAD_DELAYS = exponential_backoff(backoff_factor=2)
-UPLOAD_JITTER = 0.5
+# Together at least 75 s after jitter, so that a Hub may be away for a minute. Its hourly quota
+# outlasts any wait that would be sensible here.
+UPLOAD_DELAYS = [2.0, 8.0, 30.0, 60.0]
+UPLOAD_RETRIES = len(UPLOAD_DELAYS)
+UPLOAD_JITTER = 0.3
+
+# The library ends a try by itself, with a message that says more; this is for what it can't end.
+UPLOAD_TRY_S = LONGEST_TRY_S + 30
+
+UPLOAD_BOUND_S = (UPLOAD_RETRIES + 1) * UPLOAD_TRY_S + sum(UPLOAD_DELAYS) * (1 + UPLOAD_JITTER)
+"""Seconds after which an upload has landed or failed for good: about 75 minutes."""
 
 
 def is_retryable(error: object) -> bool:

@@ -1,18 +1,19 @@
 """Trouble on demand for the local Hub, and a record of what clients asked for.
 
 A fault meets the next `count` requests of one verb (a route's name: create, preupload, commit,
-lfs_put, ...): it delays them, answers with an error status, or cuts the connection before or
-after the request took effect.
+lfs_put, ...): it delays them, answers with an error status, cuts the connection before or after
+the request took effect, or sends half of the answer, or a byte of it now and then.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 
 class Fault(BaseModel):
@@ -36,6 +37,13 @@ class Fault(BaseModel):
     drop: Literal["before", "after"] | None = Field(
         None, description="Cut the connection before or after the request took effect."
     )
+    truncate: bool = Field(
+        False, description="Send the first half of the answer's body, then cut the connection."
+    )
+    trickle_s: float = Field(
+        0, ge=0, le=60, description="Send the answer's body a byte at a time, so many seconds "
+        "apart; 0: at once."
+    )  # fmt: skip
 
     def answer(self) -> Response:
         """The error response that `status`, `body` and `retry_after` describe."""
@@ -50,6 +58,31 @@ class Cut(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-length", b"1")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+class Hampered(Response):
+    """Sends what `inner` does, but half of it or byte by byte, as `fault` says."""
+
+    def __init__(self, inner: Response, fault: Fault) -> None:
+        super().__init__(status_code=inner.status_code)
+        self._inner, self._fault = inner, fault
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def hampered(message: Message) -> None:
+            if message["type"] != "http.response.body":
+                await send(message)
+                return
+            body: bytes = message.get("body", b"")
+            body = body[: len(body) // 2] if self._fault.truncate else body
+            step = 1 if self._fault.trickle_s else max(len(body), 1)
+            for start in range(0, len(body), step):
+                part = body[start : start + step]
+                await send({"type": message["type"], "body": part, "more_body": True})
+                await asyncio.sleep(self._fault.trickle_s)
+            if not self._fault.truncate:  # without an end the server cuts the connection
+                await send({**message, "body": b""})
+
+        await self._inner(scope, receive, hampered)
 
 
 class Faults:

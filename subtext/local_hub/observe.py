@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from subtext.local_hub.faults import Cut, Fault
+from subtext.local_hub.faults import Cut, Fault, Hampered
 from subtext.local_hub.store import HubError
 
 Role = Literal["read", "write"]
@@ -53,10 +53,10 @@ async def _struck(
     await asyncio.sleep(fault.delay_s)
     if fault.drop == "before":
         return Cut()
-    if fault.status is not None:
-        return fault.answer()
-    response = await handle()
-    return Cut() if fault.drop == "after" else response
+    response = await handle() if fault.status is None else fault.answer()
+    if fault.drop == "after":
+        return Cut()
+    return Hampered(response, fault) if fault.truncate or fault.trickle_s else response
 
 
 async def _subject(verb: str, request: Request) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from subtext.config import RunConfig
-from subtext.markdown import markdown_table
+from subtext.markdown import code, escaped, markdown_table
 from subtext.prompts import build_messages
 from subtext.result_tables import (
     ABLATION_COLUMNS,
@@ -92,7 +92,7 @@ def render_card(
     base_id = hub_id(base["name"]) if base["source"] != "path" else None
     sections = [
         _header(base_id, corpus),
-        f"# Sarcasm judge, run {run.run_id}",
+        f"# Sarcasm judge, run {escaped(run.run_id)}",
         _what_it_is(base),
         f"## Results\n\n{_results(evaluation)}{_leaks(run.read(run.leak_report))}",
         f"## Training data\n\n{_training_data(split, config, corpus)}",
@@ -114,9 +114,10 @@ def _header(base_id: str | None, corpus: str) -> str:
 
 
 def _what_it_is(base: Mapping[str, Any]) -> str:
-    facts = [f"source `{base['source']}`"]
-    facts += [f"revision `{base['revision']}`"] if base["revision"] else []
-    facts += [f"sha256 of its weights `{base['sha256']}`"] if base["sha256"] else []
+    name = PurePath(base["name"]).name if base["source"] == "path" else base["name"]
+    facts = [f"source {code(base['source'])}"]
+    facts += [f"revision {code(base['revision'])}"] if base["revision"] else []
+    facts += [f"sha256 of its weights {code(base['sha256'])}"] if base["sha256"] else []
     quantised = (
         " These weights come quantised in a GGUF file and differ from those of the Hub repository "
         "of that name: the adapter fits the former."
@@ -127,8 +128,7 @@ def _what_it_is(base: Mapping[str, Any]) -> str:
         "A LoRA adapter that judges whether a line of dialogue is **sarcastic** or **sincere**, "
         "given its words, its context and a written description of how it was said (pitch, "
         "energy, pauses, contour). It was trained with GRPO by Subtext.\n\n"
-        f"Base model: `{PurePath(base['name']).name if base['source'] == 'path' else base['name']}`"
-        f" ({', '.join(facts)}).{quantised}"
+        f"Base model: {code(name)} ({', '.join(facts)}).{quantised}"
     )
 
 
@@ -152,8 +152,8 @@ def _results(evaluation: Mapping[str, Any]) -> str:
             f" The champion is not asked about the {champion['n_trained_on']} of them that it was "
             "trained on."
         )
-    against = [f"- {doubt}" for doubt in doubts(evaluation)]
-    parts = [f"**{evaluation['verdict']}**", *tables, notes, "\n".join(against)]
+    against = [f"- {escaped(doubt)}" for doubt in doubts(evaluation)]
+    parts = [f"**{escaped(evaluation['verdict'])}**", *tables, notes, "\n".join(against)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -170,7 +170,7 @@ def _training_data(split: Mapping[str, Any], config: RunConfig, corpus: str) -> 
         f"{_CORPUS_TEXTS[corpus]}. "
         f"{len(split['train'])} clips to train on, {len(split['held_out'])} held out, of which "
         f"{len(split['judged'])} were judged; data.split is `{config.data.split}`.{kept}\n\n"
-        f"sha256 of all clips: `{split['data_digest']}`"
+        f"sha256 of all clips: {code(split['data_digest'])}"
     )
 
 
@@ -218,8 +218,9 @@ def _settings(config: RunConfig) -> str:
     }
     # Where the run lies on this machine is nobody's business.
     private = {"run_id", "runs_dir", "num_threads"}
-    lines = ["| setting | value |", "|---|---|"]
-    for section, values in sections.items():
-        for name, value in values.model_dump(mode="json", exclude=private).items():
-            lines.append(f"| {section}.{name} | {json.dumps(value)} |")
-    return "\n".join(lines)
+    rows = [
+        (f"{section}.{name}", json.dumps(value))
+        for section, values in sections.items()
+        for name, value in values.model_dump(mode="json", exclude=private).items()
+    ]
+    return markdown_table(("setting", "value"), rows)

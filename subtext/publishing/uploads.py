@@ -6,6 +6,7 @@ file. A commit id is recorded after its content was verified, so what is listed 
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,7 +15,7 @@ from subtext.config import PublishConfig
 from subtext.errors import DataError, Problem, PublishError
 from subtext.policy.load import read_adapter_record
 from subtext.publishing.card import render_card
-from subtext.publishing.hub import ResultName, publish_adapter, publish_result
+from subtext.publishing.hub import BASE_S, ResultName, publish_adapter, publish_result
 from subtext.run_dir import RunDir, load_config
 from subtext.tracking.runs import mlflow_run_id
 
@@ -45,15 +46,17 @@ def write_card(run: RunDir) -> Path:
 
 
 def check_finished(run: RunDir) -> None:
-    """Check that publishing finds what it reads: adapter, results, tracking, what landed before.
+    """Check that publishing finds what it reads: adapter, results, what landed before, and which
+    MLflow run it is, where one was started.
 
-    Raises DataError, and TrackingError for a run that MLflow was never told of.
+    Raises DataError or TrackingError.
     """
     load_config(run)
     read_adapter_record(run.adapter)
     _metrics(run)
     run.read(run.published)
-    mlflow_run_id(run)
+    if run.tracking.exists():
+        mlflow_run_id(run)
 
 
 def _metrics(run: RunDir) -> Any:
@@ -61,7 +64,8 @@ def _metrics(run: RunDir) -> Any:
     if metrics is None:
         problem = Problem(
             str(run.path), run.metrics.name, None, "is not there: the card states the accuracy",
-            "Retry its flow run, or train a new one: only a judged run can be published.",
+            "Judge it first: python -m flows.evaluate_flow --protocol run --model "
+            f"{shlex.quote(str(run.path))}.",
         )  # fmt: skip
         raise DataError("No model card without results", [problem])
     return metrics
@@ -79,17 +83,19 @@ def missing_uploads(run: RunDir, publish: PublishConfig) -> list[str]:
     return [name for name in planned_uploads(publish) if name not in landed]
 
 
-def upload(run: RunDir, name: str, publish: PublishConfig, token: str | None) -> dict[str, Any]:
+def upload(
+    run: RunDir, name: str, publish: PublishConfig, token: str | None, base_s: float = BASE_S
+) -> dict[str, Any]:
     """Publish one planned upload, record it in `published.json` and return the record.
 
-    Raises PublishError.
+    Once, within `base_s` and the time that the bytes need. Raises PublishError.
     """
     if not token:
         raise PublishError(f"{name}: HF_TOKEN is not set. Export a write token.", retryable=False)
     if name == ADAPTER:
-        landed = publish_adapter(run, publish, token)
+        landed = publish_adapter(run, publish, token, base_s)
     else:
-        landed = publish_result(run, _result_name(name), publish, token)
+        landed = publish_result(run, _result_name(name), publish, token, base_s)
     record = {key: landed[key] for key in ("repo_id", "repo_type", "revision", "files", "url")}
     strict_json.write(run.published, {**run.read(run.published, {}), name: record})
     return record

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -354,6 +356,31 @@ def test_a_cut_connection_fails_the_client_whether_or_not_the_commit_landed(
     with pytest.raises(httpx2.RemoteProtocolError):
         commit(api, repo, {"a.json": CONTENT})
     assert hub.commits(repo) == landed
+
+
+def test_half_an_answer_ends_before_its_announced_length(hub: LocalHub) -> None:
+    import httpx2
+
+    api, repo = new_repo(hub, "half")
+    hub.fault("commit", truncate=True)
+    with pytest.raises(httpx2.RemoteProtocolError):
+        commit(api, repo, {"a.json": CONTENT})
+    assert hub.commits(repo) == ["add files"]
+    hub.fault("resolve", truncate=True)
+    with pytest.raises(http.client.IncompleteRead) as error:
+        hub.get(f"/{repo}/resolve/main/a.json")
+    assert error.value.partial == CONTENT[: len(CONTENT) // 2]
+
+
+def test_a_trickled_answer_is_whole_in_the_end(hub: LocalHub) -> None:
+    api, repo = new_repo(hub, "slow")
+    hub.fault("commit", trickle_s=0.001)
+    commit(api, repo, {"a.json": CONTENT})
+    hub.fault("resolve", trickle_s=0.1)
+    started = time.monotonic()
+    assert hub.get(f"/{repo}/resolve/main/a.json") == CONTENT
+    assert time.monotonic() - started > 0.1 * (len(CONTENT) - 1)
+    assert [entry["status"] for entry in hub.requests("commit")] == [200]
 
 
 def test_a_fault_can_be_on_from_the_start(tmp_path: Path) -> None:

@@ -3,11 +3,19 @@
 import pytest
 from prefect.states import Completed, Failed
 from prefect.task_engine import TaskRunTimeoutError
+from prefect.utilities.math import lower_clamp_multiple
 
 from subtext.errors import PublishError, TrackingError
+from subtext.publishing.hub import LONGEST_TRY_S
 from subtext.publishing.uploads import UploadsError
 from tasks.publishing import require_all, upload
-from tasks.retry import can_retry, is_retryable
+from tasks.retry import (
+    UPLOAD_BOUND_S,
+    UPLOAD_DELAYS,
+    UPLOAD_JITTER,
+    can_retry,
+    is_retryable,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +64,20 @@ def test_nothing_is_raised_when_all_landed():
     require_all("/srv/runs/demo-7", {"adapter": Completed()})
 
 
-def test_upload_task_backs_off_exponentially():
-    assert upload.retry_delay_seconds == [2, 4, 8, 16]
-    assert upload.retry_jitter_factor > 0
+def test_the_upload_task_retries_as_stated():
     assert upload.retry_condition_fn is can_retry
-    assert upload.timeout_seconds
+    assert upload.retry_delay_seconds == UPLOAD_DELAYS
+    assert upload.retry_jitter_factor == UPLOAD_JITTER
+
+
+def test_the_tries_outlast_a_minute_of_absence():
+    least = sum(UPLOAD_DELAYS) * lower_clamp_multiple(1 + UPLOAD_JITTER)
+    assert least > 60
+    assert upload.retries == len(UPLOAD_DELAYS)
+
+
+def test_the_bound_counts_every_try_and_every_delay():
+    longest_delays = sum(UPLOAD_DELAYS) * (1 + UPLOAD_JITTER)
+    assert upload.timeout_seconds > LONGEST_TRY_S
+    assert (upload.retries + 1) * upload.timeout_seconds + longest_delays == UPLOAD_BOUND_S
+    assert UPLOAD_BOUND_S < 75 * 60

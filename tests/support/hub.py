@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +96,7 @@ class LocalHub:
         return self.process.wait(_STOP_S)
 
 
-def start_hub(root: Path, *arguments: str) -> LocalHub:
+def start_hub(root: Path, *arguments: str, token: str = WRITE_TOKEN) -> LocalHub:
     """Start `python -m subtext.local_hub` on a free port and wait until it accepts requests."""
     root.mkdir(parents=True, exist_ok=True)
     port_file = root / "port"
@@ -102,7 +104,7 @@ def start_hub(root: Path, *arguments: str) -> LocalHub:
     process = subprocess.Popen(
         [
             sys.executable, "-m", "subtext.local_hub", "--root", str(root / "hub"),
-            "--port-file", str(port_file), "--token", WRITE_TOKEN, "--read-token", READ_TOKEN,
+            "--port-file", str(port_file), "--token", token, "--read-token", READ_TOKEN,
             *arguments,
         ],
         cwd=_CHECKOUT, env={**os.environ, "PYTHONPATH": str(_CHECKOUT)},
@@ -114,15 +116,49 @@ def start_hub(root: Path, *arguments: str) -> LocalHub:
             process.kill()
             raise RuntimeError(f"the local Hub did not start (exit code {process.poll()})")
         time.sleep(0.05)
-    return LocalHub(f"http://127.0.0.1:{port_file.read_text().strip()}", root / "hub", process)
+    url = f"http://127.0.0.1:{port_file.read_text().strip()}"
+    return LocalHub(url, root / "hub", process, token)
 
 
 @contextmanager
-def local_hub(root: Path, *arguments: str) -> Iterator[LocalHub]:
+def local_hub(root: Path, *arguments: str, token: str = WRITE_TOKEN) -> Iterator[LocalHub]:
     """A local Hub over `root`, stopped at the end whatever happens."""
-    hub = start_hub(root, *arguments)
+    hub = start_hub(root, *arguments, token=token)
     try:
         yield hub
     finally:
         if hub.process.poll() is None:
             hub.stop()
+
+
+@contextmanager
+def trickling_server(part: str) -> Iterator[str]:
+    """A server whose answers never end: a byte of `part` (header or body) every 20 ms."""
+    ended = threading.Event()
+
+    def answer(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 200 OK\r\n")
+            if part == "body":
+                client.sendall(b"Content-Type: application/json\r\nContent-Length: 9999999\r\n\r\n")
+            else:
+                client.sendall(b"X-Long: ")
+            while not ended.wait(0.02):
+                client.sendall(b" " if part == "body" else b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while not ended.is_set():
+                with suppress(OSError):
+                    threading.Thread(target=answer, args=(listener.accept()[0],)).start()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
