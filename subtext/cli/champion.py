@@ -13,6 +13,7 @@ from rich.text import Text
 
 from subtext.config import TrackingConfig
 from subtext.errors import ConfigError, Problem
+from subtext.printable import printable
 from subtext.tracking.moves import not_undone
 
 champion_app = typer.Typer(help="The registered version in use: show it, move it, move it back.")
@@ -87,7 +88,7 @@ def _overview(name: str, found: Mapping[str, Any]) -> Group:
     rows = Table.grid(padding=(0, 2))
     for alias, version in (("champion", champion), ("challenger", challenger)):
         told = list(_told(version)) or ["none yet"]
-        rows.add_row(Text(alias, style="bold"), Text("\n".join(told), overflow="fold"))
+        rows.add_row(Text(alias, style="bold"), Text(printable("\n".join(told)), overflow="fold"))
     parts: list[RenderableType] = [rows, Text()]
     if history:
         parts += [_moves(history), Text()]
@@ -114,7 +115,7 @@ def _moves(history: list[dict[str, Any]]) -> Table:
             move["when"][:16].replace("T", " "), _shown(move["from"]), _shown(move["to"]),
             move["who"], move["why"] + note,
         )  # fmt: skip
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     return table
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from subtext import strict_json
 from subtext.config import TrackingConfig
 from subtext.errors import TrackingError
+from subtext.printable import printable
 
 if TYPE_CHECKING:
     from subtext.judge import Judge
@@ -54,7 +55,7 @@ def judge(
         loaded = load_judge(uri)
     for text in (note, *(str(item.message) for item in caught)):
         if text:
-            typer.echo(f"Note: {text}", err=True)
+            typer.echo(printable(f"Note: {text}"), err=True)
     answer = {"model": uri, **loaded.judge([clip])[0], "prosody": _delivery(loaded, clip)}
     if as_json:
         typer.echo(strict_json.dumps(answer), nl=False)
@@ -96,15 +97,17 @@ def _table(line: str, answer: Mapping[str, Any]) -> Table:
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="bold", no_wrap=True)
     rows.add_column(overflow="fold")
+    reasoning = answer["reasoning"] or f"none; it wrote: {answer['answer'][:_SHOWN]}"
+    prosody = answer["prosody"] or "none: give --audio, and the delivery counts"
     label = answer["label"] or "none: the answer was malformed, so it counts as undecided"
     for name, text in (
-        ("line", Text(line)),
+        ("line", Text(printable(line))),
         ("label", Text(label, style=_STYLES[answer["label"]])),
         ("confidence", Text(f"{answer['confidence']:.2f}")),
         ("P(sarcastic)", Text(f"{answer['p_sarcastic']:.2f}")),
-        ("reasoning", Text(answer["reasoning"] or f"none; it wrote: {answer['answer'][:_SHOWN]}")),
-        ("prosody read", Text(answer["prosody"] or "none: give --audio, and the delivery counts")),
-        ("model", Text(answer["model"])),
+        ("reasoning", Text(printable(reasoning))),
+        ("prosody read", Text(printable(prosody))),
+        ("model", Text(printable(answer["model"]))),
     ):
         rows.add_row(name, text)
     return rows

@@ -19,9 +19,11 @@ from subtext.cli.compare import compare
 from subtext.cli.config import config_app
 from subtext.cli.data import data_app
 from subtext.cli.judge import judge
+from subtext.cli.plan import plan
 from subtext.cli.prosody import prosody_app
 from subtext.errors import SubtextError
 from subtext.paths import project_root
+from subtext.printable import printable
 from subtext.summary import find_run, render_summary
 
 app = typer.Typer(
@@ -33,6 +35,7 @@ app.add_typer(data_app, name="data", no_args_is_help=True)
 app.add_typer(prosody_app, name="prosody", no_args_is_help=True)
 app.add_typer(config_app, name="config", no_args_is_help=True)
 app.add_typer(champion_app, name="champion", no_args_is_help=True)
+app.command("plan")(plan)
 app.command("judge")(judge)
 app.command("compare")(compare)
 
@@ -65,7 +68,7 @@ def main() -> None:
     try:
         app()
     except SubtextError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         raise SystemExit(2) from None
 
 
