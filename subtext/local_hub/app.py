@@ -18,6 +18,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from subtext.local_hub import pages
 from subtext.local_hub.faults import Fault, Faults
+from subtext.local_hub.jobs import Jobs, jobs
 from subtext.local_hub.observe import USER, ObservedRoute, Role, json_lines, refusal, role_of
 from subtext.local_hub.store import KINDS, HubError, Repo, Store, lfs_pointer, safe_path
 
@@ -313,6 +314,8 @@ def create_app(root: Path, tokens: dict[str, Role], faults: list[Fault]) -> Fast
     app.state.store = Store(root)
     app.state.tokens, app.state.faults = dict(tokens), Faults(faults)
     app.state.requests, app.state.tickets = [], {}
+    app.state.jobs = Jobs()
+    app.include_router(jobs)  # before the routes of any kind of repository
     app.include_router(hub)
     app.include_router(control)
     app.add_exception_handler(HubError, lambda _, error: refusal(error))
