@@ -18,6 +18,7 @@ from typing import Any
 
 from subtext.config import Overrides
 from subtext.errors import SubtextError
+from subtext.printable import printable
 from subtext.profiles import Profile, parse_assignments, resolve
 from subtext.signals import left_to_parent
 
@@ -26,6 +27,11 @@ Flow = Callable[..., Any]
 _REFUSED = 2
 _INTERRUPTED = 130
 _SERVER_START_S = 180  # Prefect's limit of 20 s is short on two cores
+_API_RETRIES = 8  # after 2, 4, 8 … 256 s: a server that is gone for eight minutes is waited for
+_GO_ON = (
+    "It was not told how the flow run ended. Once it is back, repeat the command with the same "
+    "training.run_id: what is done is not done again."
+)
 _PREFECT_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
@@ -49,20 +55,31 @@ def evaluate_main(evaluate_flow: Flow, arguments: Sequence[str] | None = None) -
     """Parse, validate, run the flow `subtext-evaluate` and print what it found."""
     parser = argparse.ArgumentParser(
         prog="python -m flows.evaluate_flow",
-        description="Judge a trained model on the held-out clips of a profile, or train and judge "
-        "one policy on each of MUStARD's five official folds.",
+        description="Judge a trained model on the held-out clips of a profile; or finish a trained "
+        "run whose later steps failed; or train and judge one policy on each of MUStARD's five "
+        "official folds.",
     )
-    parser.add_argument("--protocol", choices=["model", "official-folds"], default="model")
+    parser.add_argument(
+        "--protocol", choices=["model", "run", "official-folds"], default="model",
+        help="run: judge, register and gate the trained run --model, of this machine or another; "
+        "nothing is trained, its own configuration counts, and --set may say where things are "
+        "here (data.root, model.name of a base in a folder, publish.*). Uploads follow with "
+        "`python -m flows.publish_flow`",
+    )  # fmt: skip
     parser.add_argument(
         "--model", default="models:/subtext@challenger", metavar="MODEL",
-        help="version in the registry, or a run directory or adapter folder (for protocol model)",
+        help="protocol model: version in the registry, or a run directory or adapter folder; "
+        "protocol run: a run directory, or the id of one in runs/",
     )  # fmt: skip
     _add_knobs(parser, Profile.cpu)
     options = parser.parse_args(arguments)
     folds = options.protocol == "official-folds"
     try:
         overrides = parse_assignments(options.assignments)
-        _refuse_evaluation(options.profile, overrides, "" if folds else options.model)
+        if options.protocol == "run":
+            _refuse_to_finish(options.model, overrides)
+        else:
+            _refuse_evaluation(options.profile, overrides, "" if folds else options.model)
     except SubtextError as error:
         return _refuse(error)
     parameters = (options.protocol, options.model, Profile(options.profile), Overrides(**overrides))
@@ -73,19 +90,22 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
     """Parse, find the run, run the flow `subtext-publish` and print the summary of the run."""
     parser = argparse.ArgumentParser(
         prog="python -m flows.publish_flow",
-        description="Repeat the uploads of a finished run that have not landed; trains nothing.",
+        description="Finish a judged run, of this machine or another: MLflow gets what it lacks "
+        "of it, and the Hub the uploads that have not landed. Trains and judges nothing.",
     )
     parser.add_argument("--run", required=True, help="run directory, or the id of one in runs/")
     options = parser.parse_args(arguments)
-    from subtext.publishing.hub import check_access, require_token
+    from subtext.publishing.access import check_access, require_token
     from subtext.publishing.uploads import check_finished
     from subtext.run_dir import load_config
     from subtext.summary import find_run
+    from subtext.tracking import check_reachable, tracking_uri
 
     try:
         run = find_run(options.run)
         publish = load_config(run).publish
         check_finished(run)
+        check_reachable(tracking_uri())
         check_access(publish, require_token(publish, os.environ))
     except SubtextError as error:
         return _refuse(error)
@@ -145,27 +165,35 @@ def _add_knobs(parser: argparse.ArgumentParser, profile: Profile) -> None:
 def _refuse_evaluation(profile: str, overrides: dict[str, Any], model: str) -> None:
     """As `_refuse_early`; `model` is the one to judge, "" where the five folds are trained."""
     from subtext.evaluation.official_folds import fold_overrides
-    from subtext.tracking import model_prompt
+    from subtext.prepare import check_run
+    from subtext.publishing.access import check_access, require_token
+    from subtext.tracking import check_reachable, model_prompt, tracking_uri
 
     if not model:
         _refuse_early(profile, fold_overrides(overrides, 0))
         return
-    _refuse_early(profile, overrides)
-    model_prompt(model)
+    publish = resolve(profile, overrides).publish
+    token = require_token(publish, os.environ)
+    check_reachable(tracking_uri())
+    prompt = model_prompt(model).model_dump(mode="json")
+    check_run(profile, {**overrides, "prompt": prompt}, judged_model=model)
+    check_access(publish, token)
+
+
+def _refuse_to_finish(name: str, overrides: dict[str, Any]) -> None:
+    from subtext.reopen import check_reopen
+    from subtext.summary import find_run
+    from subtext.tracking import check_reachable, tracking_uri
+
+    check_reopen(find_run(name), overrides)
+    check_reachable(tracking_uri())
 
 
 def _refuse_early(profile: str, overrides: dict[str, Any]) -> None:
     """Repeat here what the flow's first task checks: its refusal would come with a traceback."""
-    from subtext.prepare import check_new, check_run
-    from subtext.publishing.hub import check_access, require_token
-    from subtext.tracking import check_reachable, tracking_uri
+    from subtext.plan.plan import make_plan
 
-    config = resolve(profile, overrides)
-    token = require_token(config.publish, os.environ)
-    check_run(profile, overrides)
-    check_new(config)
-    check_reachable(tracking_uri())
-    check_access(config.publish, token)
+    make_plan(profile, overrides, os.environ, light_first=True).refuse()
 
 
 def _run(
@@ -174,15 +202,20 @@ def _run(
     show: Callable[[Any], None] | None = None,
     kept: str = "What was saved before is in the run directory.",
 ) -> int:
+    from httpx import TransportError
+
     for name in _PREFECT_LOGGERS:
         logging.getLogger(name).addFilter(_without_traceback)
     try:
-        with _sigterm_as_ctrl_c():
+        with _sigterm_as_ctrl_c(), _patient():
             _start_server()
             state = flow(*parameters, return_state=True)
     except KeyboardInterrupt:
         print(f"\nInterrupted. {kept}", file=sys.stderr)
         return _INTERRUPTED
+    except TransportError as error:
+        print(f"\nThe Prefect server can't be reached: {error}. {kept} {_GO_ON}", file=sys.stderr)
+        return 1
     if state.is_completed():
         (show or _print_summary)(state.result())
         return 0
@@ -191,7 +224,7 @@ def _run(
     error = state.result(raise_on_failure=False)
     if isinstance(error, UploadsError):
         _print_summary(error.run_path)
-    print(f"\n{state.name}: {state.message}", file=sys.stderr)
+    print(printable(f"\n{state.name}: {state.message}"), file=sys.stderr)
     return 1
 
 
@@ -203,6 +236,15 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _patient() -> Iterator[None]:
+    """Prefect's client waits longer for its server than its own minute, unless it is told how."""
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    with temporary_settings(set_defaults={PREFECT_CLIENT_MAX_RETRIES: _API_RETRIES}):
+        yield
 
 
 def _start_server() -> None:
@@ -276,5 +318,5 @@ def _print_summary(run_path: str) -> None:
 
 
 def _refuse(error: SubtextError) -> int:
-    print(error, file=sys.stderr)
+    print(printable(str(error)), file=sys.stderr)
     return _REFUSED

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from subtext.config import BaselineName
 from subtext.figures import interval_text
-from subtext.markdown import markdown_table
+from subtext.markdown import escaped, markdown_table
 from subtext.result_tables import against_rows, rich_table
 
 MEAN_COLUMNS = ("mean over the folds", "precision", "recall", "F1", "accuracy")
@@ -89,11 +89,11 @@ def folds_markdown(folds: Mapping[str, Any]) -> str:
     tables: Sequence[str] = (
         markdown_table(MEAN_COLUMNS, mean_rows(folds)),
         markdown_table(PAPER_COLUMNS, paper_rows(folds)),
-        paper_sentence(folds),
+        escaped(paper_sentence(folds)),
         markdown_table(POOLED_COLUMNS, against_rows(folds)),
         markdown_table(FOLD_COLUMNS, fold_rows(folds)),
     )
-    return "\n\n".join([f"**{pooled_sentence(folds)}**", *filter(None, tables)])
+    return "\n\n".join([f"**{escaped(pooled_sentence(folds))}**", *filter(None, tables)])
 
 
 def _per_cent(share: float | None) -> str:

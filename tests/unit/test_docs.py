@@ -41,7 +41,7 @@ def test_t4_holds_the_seeds_numbers(name, value):
     assert getattr(getattr(resolve("t4"), section), field) == value
 
 
-@pytest.mark.parametrize("document", ["deploy.md", "seed-flags.md"])
+@pytest.mark.parametrize("document", ["deploy.md", "reliability.md", "seed-flags.md"])
 def test_fields_that_are_named_exist(document):
     text = (DOCS / document).read_text("utf-8")
     sections = "|".join(RunConfig.model_fields)
@@ -58,3 +58,10 @@ def test_fields_that_are_named_exist(document):
 def test_no_placeholder_is_left_in_the_readme():
     text = (DOCS.parent / "README.md").read_text("utf-8")
     assert not re.findall(r"\b(?:TODO|FIXME|XXX|[A-Z]+_OUTPUT)\b", text)
+
+
+def test_every_test_that_is_named_exists():
+    text = (DOCS / "reliability.md").read_text("utf-8")
+    named = set(re.findall(r"\b(?:unit|contracts|orchestration|e2e)/test_\w+\.py", text))
+    assert named
+    assert not [path for path in named if not (DOCS.parent / "tests" / path).is_file()]

@@ -9,6 +9,7 @@ from prefect.exceptions import ParameterTypeError
 
 from flows.data_flow import data_flow
 from flows.evaluate_flow import evaluate_flow
+from flows.hf_job_flow import hf_job_flow
 from flows.train_flow import train_flow
 from subtext.config import Overrides
 from subtext.data.folds import N_FOLDS
@@ -20,6 +21,7 @@ CONTENT = yaml.safe_load((ROOT / "prefect.yaml").read_text("utf-8"))
 DEPLOYMENTS = {entry["name"]: entry for entry in CONTENT["deployments"]}
 FLOWS = {
     "flows/train_flow.py:train_flow": train_flow,
+    "flows/hf_job_flow.py:hf_job_flow": hf_job_flow,
     "flows/evaluate_flow.py:evaluate_flow": evaluate_flow,
     "flows/data_flow.py:data_flow": data_flow,
 }
@@ -34,6 +36,7 @@ def test_deployments_and_their_parameters():
         "subtext/train": {"profile": "t4"},
         "subtext/train-cpu": {"profile": "cpu"},
         "subtext/train-demo": {"profile": "demo"},
+        "subtext/train-hf-job": {"profile": "t4"},
         "subtext-evaluate/model": {
             "protocol": "model", "model": "models:/subtext@challenger", "profile": "cpu",
         },

@@ -170,9 +170,10 @@ def _write_one(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) ->
     except OSError as error:
         raise EOFError(str(error)) from error
     temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)  # a link of that name would be written through
     try:
         # zipfile gives at most the declared size and checks the CRC at its end.
-        with source, temporary.open("wb") as sink:
+        with source, temporary.open("xb") as sink:
             while block := source.read(_BLOCK_BYTES):
                 sink.write(block)
         if temporary.stat().st_size != member.file_size:
