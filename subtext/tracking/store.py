@@ -22,7 +22,8 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 _DATABASES = ("postgresql", "mysql", "mssql")
 _PACKAGES = {"MySQLdb": "mysqlclient", "psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary"}
 _USABLE = "Set sqlite:////folder/mlflow.db or the http:// address of a server"
-_HEALTH_LIMIT_S = 3.0
+_ANSWER_LIMIT_S = 5.0
+_CHEAP_QUESTION = "/api/2.0/mlflow/experiments/search?max_results=1"
 _LOCK_LIMIT_S = 120.0
 
 # MLflow's own 7 retries of 120 s would hold a run for many minutes when the server is gone; our
@@ -145,25 +146,26 @@ def _check_server(uri: str) -> None:
         raise _refused(
             uri, "names no host, or no possible port", "Write for example http://127.0.0.1:5000."
         )
-    # without user and password: urllib takes them for a host name, and /health needs no login
-    health = f"{shown_uri(uri).rstrip('/')}/health"
+    # Without user and password: urllib takes them for a host name, and 401 is an answer too. Not
+    # /health, which a server also answers to a host name that it refuses everywhere else.
+    question = f"{shown_uri(uri).rstrip('/')}{_CHEAP_QUESTION}"
     remedy = (
         "Start it (`mlflow server`), correct MLFLOW_TRACKING_URI, or unset it to use mlflow.db."
     )
     try:
-        with urllib.request.urlopen(health, timeout=_HEALTH_LIMIT_S):
+        with urllib.request.urlopen(question, timeout=_ANSWER_LIMIT_S):
             return
     except urllib.error.HTTPError as error:
         if error.code == 403:
             remedy = (
                 "A server refuses host names it was not told of: start it with --allowed-hosts "
-                "(MLFLOW_SERVER_ALLOWED_HOSTS) naming this one."
+                f"(MLFLOW_SERVER_ALLOWED_HOSTS) naming '{urlsplit(question).hostname}:*'."
             )
         elif error.code < 500:
             return  # hosted servers answer 401 or 404 here; credentials show when the run starts
         problem = f"answered {error.code}"
     except (OSError, ValueError, HTTPException) as error:
-        problem = f"did not answer within {_HEALTH_LIMIT_S:.0f} s: {error}"
+        problem = f"did not answer within {_ANSWER_LIMIT_S:.0f} s: {error}"
     raise TrackingError(f"MLFLOW_TRACKING_URI = {shown_uri(uri)!r}: {problem}. {remedy}")
 
 

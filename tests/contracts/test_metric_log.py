@@ -23,6 +23,7 @@ from subtext import tracking
 from subtext.errors import TrackingError
 from subtext.run_dir import RunDir
 from subtext.tracking.metric_log import read_metric_log
+from subtext.tracking.store import check_reachable
 
 # Writes steps from the second argument on until it is killed, to a store that nobody serves.
 WRITE_ON = """
@@ -158,6 +159,14 @@ def test_a_server_that_nobody_runs_is_one_warning_without_its_password(
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     with mlflow_server(tmp_path_factory.mktemp("mlflow")) as running:
         yield running
+
+
+@pytest.mark.slow
+def test_a_host_name_that_the_server_refuses_is_found_before_training(server: MlflowServer) -> None:
+    check_reachable(server.url)
+    # The same address, written as one that the server does not take for its own.
+    with pytest.raises(TrackingError, match=r"403.*--allowed-hosts.*'127\.1:\*'"):
+        check_reachable(server.url.replace("127.0.0.1", "127.1"))
 
 
 @pytest.mark.slow

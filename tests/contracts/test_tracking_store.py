@@ -151,7 +151,7 @@ class TestCheckReachable:
         ("status", "said"),
         [
             pytest.param(200, None, id="healthy"),
-            pytest.param(404, None, id="hosted-server-without-health"),
+            pytest.param(404, None, id="hosted-server"),
             pytest.param(403, "--allowed-hosts", id="host-name-refused"),
             pytest.param(503, "answered 503", id="ill"),
         ],
@@ -159,7 +159,7 @@ class TestCheckReachable:
     def test_server_answers(self, status: int, said: str | None) -> None:
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                self.send_response(status if self.path == "/base/health" else 500)
+                self.send_response(status if self.path.startswith("/base/api/") else 500)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:

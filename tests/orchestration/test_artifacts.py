@@ -231,7 +231,7 @@ def test_the_gate_gives_every_reason(monkeypatch, run):
     assert description == "Champion?"
     assert text == (
         "**not promoted; rules failed: no alarm**\n\n"
-        "- passed: Better than the base by 0.1 | at n = 40.\n"
+        "- passed: Better than the base by 0.1 \\| at n = 40.\n"
         "- **failed**: 1 alarm."
     )
 
