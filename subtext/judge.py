@@ -21,14 +21,10 @@ from subtext.evaluation.policy_digest import policy_digest
 from subtext.evaluation.records import p_sarcastic
 from subtext.judge_adapter import check_files, is_other, wrapped
 from subtext.judge_clips import measured_clips
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.policy.base_model import BaseModel, resolve_base
 from subtext.policy.hush import hush_libraries
-from subtext.policy.load import (
-    CHAT_TEMPLATE_OPTIONS,
-    load_base,
-    load_tokenizer,
-    read_adapter_record,
-)
+from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, load_base, load_tokenizer
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.prompts import build_messages
 from subtext.prosody.reference import Reference

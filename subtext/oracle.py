@@ -10,13 +10,13 @@ something else, and training on it would cost hours before anyone saw.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subtext.answer import SARCASTIC, SINCERE, format_answer
 from subtext.errors import TrainingError
+from subtext.rewards import RewardFn
 
-RewardFunction = Callable[..., list[float]]
 Rows = Sequence[Mapping[str, Any]]
 
 _ROWS_A_LABEL = 4
@@ -27,7 +27,7 @@ _SENTENCE = "The words and the delivery are weighed against each other before a 
 _REASONING = " ".join([_SENTENCE] * 7)  # 98 words
 
 
-def check_reward(reward: RewardFunction, rows: Rows) -> None:
+def check_reward(reward: RewardFn, rows: Rows) -> None:
     """Raise TrainingError, in words, where `reward` misranks known answers to some of `rows`.
 
     `rows` are training rows with `prompt` and `gold`; the first few of each label are taken. What
@@ -60,7 +60,7 @@ def _answer(label: str, confidence: float = 1.0, reasoning: str = _REASONING) ->
     return format_answer(reasoning, label, confidence)
 
 
-def _scored(reward: RewardFunction, rows: Rows, texts: Sequence[str]) -> list[float | None]:
+def _scored(reward: RewardFn, rows: Rows, texts: Sequence[str]) -> list[float | None]:
     columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
     given = reward(
         [row["prompt"] for row in rows],

@@ -13,6 +13,7 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.config import RunConfig
+from subtext.data.clips import Scenarios
 from subtext.data.folder import corpus_name
 from subtext.data.group_split import check_labels
 from subtext.data.run_split import divided, split_problems
@@ -29,8 +30,6 @@ from subtext.run_dir import RunDir, load_config
 from subtext.run_lock import working_on
 
 logger = logging.getLogger(__name__)
-
-Scenarios = dict[str, dict[str, Any]]
 
 _SET_BACK = {
     "data_digest": "Bring the clips of data.root back as they were",
@@ -87,10 +86,11 @@ def prepare_run(
     """Check everything and return the run, with its configuration and what follows from its split:
     who trains, what the prosody words stand for, and what the split leaks.
 
-    A run that is there already is entered again where configuration, data and `judged_model` (the
-    model that a run judges which trains none) are those it was prepared with; what may change, such
-    as `publish`, is written anew. Raises what `check_run` raises, and ConfigError where another
-    process works on the run.
+    `judged_model` is the model that a run judges which trains none; what crosses this split says
+    nothing of a model trained on another, so there is no leak report then. A run that is there
+    already is entered again where configuration, data and `judged_model` are those it was prepared
+    with; what may change, such as `publish`, is written anew. Raises what `check_run` raises, and
+    ConfigError where another process works on the run.
     """
     config, scenarios, split = _check(profile, overrides)
     run = run_directory(config, default_run_id).create()
@@ -104,7 +104,8 @@ def prepare_run(
         strict_json.write(run.config, content)
         strict_json.write(run.split, split)
         strict_json.write(run.prosody_reference, fit_reference(scenarios, split).record())
-        _write_leaks(run, scenarios, split)
+        if judged_model is None:
+            _write_leaks(run, scenarios, split)
     logger.info(
         "run %s: %d training clips, %d held out, %d to be judged",
         run.run_id, len(split["train"]), len(split["held_out"]), len(split["judged"]),

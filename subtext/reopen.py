@@ -12,10 +12,11 @@ from subtext.config_sections import ModelConfig
 from subtext.data.folder import data_root
 from subtext.data.scenarios import data_digest, load_scenarios
 from subtext.errors import ConfigError, DataError, MachineError, Problem
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.policy.base_model import check_base, resolve_base
-from subtext.policy.load import read_adapter_record
 from subtext.rerun import MAY_CHANGE
 from subtext.run_dir import RunDir, load_config
+from subtext.run_lock import working_on
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +51,12 @@ def check_reopen(run: RunDir, overrides: Mapping[str, Any]) -> RunConfig:
 def reopen(run: RunDir, overrides: Mapping[str, Any]) -> RunDir:
     """Check that `run` can be finished here, and record where its data and base are now.
 
-    Raises what `check_reopen` raises.
+    Raises what `check_reopen` raises, and ConfigError where another process works on the run.
     """
     config = check_reopen(run, overrides)
-    content = {**run.require(run.config), "config": config.model_dump(mode="json")}
-    strict_json.write(run.config, content)
+    with working_on(run):
+        content = {**run.require(run.config), "config": config.model_dump(mode="json")}
+        strict_json.write(run.config, content)
     logger.info("run %s: to be finished with the clips of %s", run.run_id, config.data.root or ".")
     return run
 

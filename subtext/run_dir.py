@@ -64,6 +64,11 @@ class RunDir:
         return self.path / ".lock"
 
     @property
+    def lock_holder(self) -> Path:
+        """Which process has the lock. A file of its own: opening a lock to write may cut it."""
+        return self.path / ".lock.json"
+
+    @property
     def checkpoints(self) -> dict[int, Path]:
         """TRL's own checkpoints by step, oldest first; for resuming, never published or tracked."""
         found = {

@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -27,21 +26,16 @@ def working_on(run: RunDir) -> Iterator[None]:
     except Timeout:
         raise ConfigError("Run refused", [_in_use(run)]) from None
     try:
-        strict_json.write(_holder(run), {"pid": os.getpid(), "host": platform.node()})
+        strict_json.write(run.lock_holder, {"pid": os.getpid(), "host": platform.node()})
         yield
     finally:
-        _holder(run).unlink(missing_ok=True)
+        run.lock_holder.unlink(missing_ok=True)
         lock.release()
-
-
-def _holder(run: RunDir) -> Path:
-    # Not in the lock file: opening that for writing may cut it.
-    return run.lock.with_suffix(".json")
 
 
 def _in_use(run: RunDir) -> Problem:
     try:
-        found = strict_json.read(_holder(run))
+        found = strict_json.read(run.lock_holder)
         holder = f"process {found['pid']} on {found['host']}"
     except (OSError, ValueError, TypeError, LookupError):  # it has only just begun, or ends
         holder = "another process"

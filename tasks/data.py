@@ -19,9 +19,9 @@ from subtext.publishing.access import check_access, require_token
 from subtext.run_dir import RunDir
 from subtext.tracking import check_reachable, model_prompt, tracking_uri
 from tasks.artifacts import show_leaks, show_plan
-from tasks.hub_token import environment_with_token
 from tasks.library_log import library_log
 from tasks.run_id import default_run_id
+from tasks.secrets import environment_with_token
 
 
 @task(name="prepare", cache_policy=NO_CACHE)
@@ -42,10 +42,7 @@ def prepare_evaluation(profile: str, overrides: BaseModel, model: str) -> str:
     publish = resolve(profile, knobs).publish
     check_access(publish, require_token(publish, environment_with_token()))
     check_reachable(tracking_uri())
-    run = _prepared(profile, knobs, default_run_id(profile), model)
-    # What crosses this split says nothing of a model that was trained on another.
-    RunDir(Path(run)).leak_report.unlink()
-    return run
+    return _prepared(profile, knobs, default_run_id(profile), model)
 
 
 @task(name="prepare fold", task_run_name="prepare-fold-{fold}", cache_policy=NO_CACHE)

@@ -8,15 +8,19 @@ from uuid import UUID
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.states import Crashed
 
 
 def crash_flow_runs(ended: Mapping[str, str]) -> None:
     """Set the flow runs of `ended` (why, by id) Crashed, where this API has them still running.
 
-    Never raises because of the API: that they look alive ends no other run.
+    But for the current one: a retry has the id under which an earlier process died. Never raises
+    because of the API: that they look alive ends no other run.
     """
     for flow_run_id, because in ended.items():
+        if flow_run_id == flow_run.get_id():
+            continue
         try:
             _crash(UUID(flow_run_id), because)
         except (ValueError, ObjectNotFound):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from prefect import task
-from prefect.blocks.system import Secret
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from pydantic import BaseModel
@@ -17,16 +15,15 @@ from subtext.errors import MachineError, Problem, TrainingError
 from subtext.hf_jobs import jobs
 from subtext.hf_jobs.archive import NothingArchivedError
 from subtext.hf_jobs.bring_back import bring_back as bring_back_run
-from subtext.hf_jobs.bring_back import check_free
 from subtext.hf_jobs.config import TOKEN, JobConfig
-from subtext.hf_jobs.plan import PlannedJob, plan_job
+from subtext.hf_jobs.plan import PlannedJob
+from subtext.hf_jobs.prepare import prepare_job as plan_of_job
 from subtext.prepare import run_directory
 from subtext.profiles import resolve
-from subtext.publishing.access import check_access
-from subtext.tracking import check_reachable, tracking_uri
 from tasks.artifacts import show_evaluation, show_leaks
 from tasks.retry import UPLOAD_DELAYS, UPLOAD_JITTER, UPLOAD_RETRIES, can_retry
 from tasks.run_id import default_run_id
+from tasks.secrets import block_name, secret
 
 _RETRIED = {
     "retries": UPLOAD_RETRIES,
@@ -40,14 +37,8 @@ _RETRIED = {
 def prepare_job(profile: str, overrides: BaseModel, job: JobConfig) -> PlannedJob:
     """Refuse in seconds what can't work from here; machine and data are the job's to check."""
     knobs = overrides.model_dump(exclude_none=True)
-    config = resolve(profile, knobs)
     token = _secrets((TOKEN, *job.secrets))[TOKEN]
-    check_access(config.publish, token)
-    check_reachable(tracking_uri())
-    run = run_directory(config, default_run_id(profile))
-    check_free(run, config)
-    plan = plan_job(profile, knobs, job, run.run_id, job.namespace or jobs.user_of(token))
-    price = jobs.price_per_hour(job.flavor, token)
+    plan, price = plan_of_job(profile, knobs, job, token, default_run_id(profile))
     get_run_logger().info(
         "run %s on %s: %.2f US dollars an hour, at most %.2f; commit %s; comes back through "
         "dataset %s",
@@ -138,12 +129,12 @@ def _failure(ended: dict[str, Any]) -> TrainingError | None:
 
 
 def _secrets(names: tuple[str, ...]) -> dict[str, str]:
-    """Values from the environment, else from Secret blocks: HF_TOKEN from the block hf-token."""
-    values = {name: os.environ.get(name, "").strip() or _block(name) for name in names}
+    """Their values by name. Raises MachineError that names the missing ones."""
+    values = {name: secret(name) for name in names}
     missing = [
         Problem(
             "environment", name, "", "is not set, and the job needs it",
-            f"Set it for the worker, or store a Secret block {_block_name(name)!r}.",
+            f"Set it for the worker, or store a Secret block {block_name(name)!r}.",
         )
         for name, value in values.items()
         if not value
@@ -151,14 +142,3 @@ def _secrets(names: tuple[str, ...]) -> dict[str, str]:
     if missing:
         raise MachineError("Job refused", missing)
     return values
-
-
-def _block(name: str) -> str:
-    try:
-        return str(Secret.load(_block_name(name)).get()).strip()  # type: ignore[union-attr]
-    except ValueError:  # Prefect's word for "no such block"
-        return ""
-
-
-def _block_name(name: str) -> str:
-    return name.lower().replace("_", "-")

@@ -14,8 +14,8 @@ from prefect.client.schemas.objects import State
 from subtext.publishing import uploads
 from subtext.publishing.access import check_access, require_token
 from subtext.run_dir import RunDir, load_config
-from tasks.hub_token import environment_with_token
 from tasks.retry import UPLOAD_DELAYS, UPLOAD_JITTER, UPLOAD_RETRIES, UPLOAD_TRY_S, can_retry
+from tasks.secrets import environment_with_token
 
 
 @task(name="check hub", cache_policy=NO_CACHE)

@@ -45,9 +45,10 @@ def start_tracking(run_path: str) -> str:
 def log_results(run_path: str) -> list[str]:
     """Log the metrics of training that MLflow lacks, the evaluation and the files of the run
     directory; return the files' names."""
-    tracking.send_metrics(_run(run_path))
-    tracking.log_evaluation(_run(run_path))
-    return tracking.log_artifacts(_run(run_path))
+    run = _run(run_path)
+    tracking.send_metrics(run)
+    tracking.log_evaluation(run)
+    return tracking.log_artifacts(run)
 
 
 @task(name="log folds", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
@@ -76,15 +77,15 @@ def pass_gate_once(run_path: str) -> dict[str, Any]:
 
 
 def _gate(run_path: str) -> dict[str, Any]:
-    decision = tracking.apply_gate(_run(run_path))
-    show_gate(_run(run_path))
+    run = _run(run_path)
+    decision = tracking.apply_gate(run)
+    show_gate(run)
     return decision
 
 
 @task(name="finish", cache_policy=NO_CACHE, retries=_RETRIES, retry_delay_seconds=_DELAY_S)
 def finish(run_path: str) -> None:
     """Pin the commits of what was uploaded in MLflow, and show where everything is."""
-    tracking.send_metrics(_run(run_path))
     run = _run(run_path)
     tracking.tag_commits(run, missing_uploads(run, load_config(run).publish))
     tracking.log_artifacts(run)  # once more: published.json is new

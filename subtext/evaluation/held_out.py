@@ -24,9 +24,10 @@ from subtext.evaluation.judgements import judged_records
 from subtext.evaluation.metrics import summarise, without_records
 from subtext.evaluation.passes import Pass, planned_passes
 from subtext.evaluation.policy_digest import policy_digest
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.policy.base_model import BaseModel, pinned, resolve_base
 from subtext.policy.hush import hush_libraries
-from subtext.policy.load import load_adapters, load_base, load_tokenizer, read_adapter_record
+from subtext.policy.load import load_adapters, load_base, load_tokenizer
 from subtext.policy.precision import Precision, choose_precision, machine_facts
 from subtext.policy.threads import set_threads
 from subtext.progress import Watcher, nobody

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
+from subtext.digests import sha256_of
+from subtext.policy.adapter_record import SHAPE, WEIGHTS
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
 
-_WEIGHTS = "adapter_model.safetensors"
-_SHAPE = "adapter_config.json"
 # Where the base lay and which peft wrote the file: two copies of an adapter may differ in these.
 _NOT_THE_FUNCTION = ("base_model_name_or_path", "revision", "peft_version")
 
@@ -34,10 +33,10 @@ def policy_digest(base: BaseModel, precision: Precision, adapter: Path | None) -
 
 
 def _adapter(folder: Path) -> dict[str, Any]:
-    shape = strict_json.read(folder / _SHAPE)
+    shape = strict_json.read(folder / SHAPE)
     # peft writes sets as lists, in any order.
     return {
-        "weights": hashlib.sha256((folder / _WEIGHTS).read_bytes()).hexdigest(),
+        "weights": sha256_of(folder / WEIGHTS),
         "shape": {
             key: sorted(value) if isinstance(value, list) else value
             for key, value in shape.items()

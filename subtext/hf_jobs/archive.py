@@ -10,7 +10,6 @@ that makes the run and pushes while it grows and once it ended, however it ended
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import signal
 import subprocess
@@ -25,9 +24,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from subtext import strict_json
-from subtext.errors import DataError, Problem, PublishError, SubtextError
+from subtext.digests import sha256_of
+from subtext.errors import DataError, MachineError, Problem, PublishError, SubtextError
 from subtext.hf_jobs.config import TOKEN
 from subtext.paths import project_root
+from subtext.printable import printable
 from subtext.publishing.client import endpoint, hub_calls
 from subtext.publishing.hub import BASE_S, File, Target, commit_files
 from subtext.run_dir import RunDir
@@ -150,7 +151,7 @@ def _downloaded(run: RunDir, repo_id: str, token: str) -> Iterator[tuple[Path, l
         for name, entry in files.items():
             with hub_calls(f"{what}: {name}", BASE_S + entry.size / _SLOWEST_BYTES_PER_S):
                 path = fetch(name)
-            if path.stat().st_size != entry.size or _sha256(path) != entry.sha256:
+            if path.stat().st_size != entry.size or sha256_of(path) != entry.sha256:
                 raise PublishError(
                     f"{what}: {name} at commit {revision} is not what {MANIFEST} says.",
                     retryable=True,
@@ -205,11 +206,6 @@ def _refuse_secrets(name: str, content: bytes, secrets: Sequence[str], target: T
         )
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def keep(
     run: RunDir,
     repo_id: str,
@@ -256,8 +252,11 @@ def _try_push(run: RunDir, repo_id: str, token: str, secrets: Sequence[str]) -> 
     try:
         print(f"{run.run_id}: at commit {push(run, repo_id, token, secrets)} of {repo_id}")
     except PublishError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return False if error.retryable else None
+    except OSError as error:  # the command has moved or deleted a file meanwhile
+        print(printable(f"{run.run_id} changes while it is read: {error}"), file=sys.stderr)
+        return False
     return True
 
 
@@ -270,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not token:
             problem = Problem("environment", TOKEN, "", "is not set", "Set it, and try again.")
-            raise DataError("Archive refused", [problem])
+            raise MachineError("Archive refused", [problem])
         if options.verb == "keep":
             return keep(run, options.repo, token, secrets, options.command, options.every)
         revision = (
@@ -279,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else pull(run, options.repo, token)
         )
     except SubtextError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     print(f"{run.path} is commit {revision} of dataset {options.repo}, folder {run.run_id}")
     return 0

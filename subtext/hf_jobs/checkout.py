@@ -35,13 +35,13 @@ def code_of(job: JobConfig, checkout: Path = CHECKOUT) -> tuple[str, str]:
 
 def _clean_commit(checkout: Path) -> str:
     commit = _git(checkout, "rev-parse", "--verify", "HEAD^{commit}")
-    if commit is None:
+    status = _git(checkout, "status", "--porcelain")
+    if commit is None or status is None:
         raise _refused(
             "job.commit", "", f"can't be found out: {checkout} is no git checkout with a commit",
             "Set job.commit and job.repository, or job.code_path to where job.image has the code.",
         )  # fmt: skip
-    changed = (_git(checkout, "status", "--porcelain") or "").splitlines()
-    if changed:
+    if changed := status.splitlines():
         raise _refused(
             "job.commit", commit,
             f"is not what {checkout} holds: {len(changed)} files differ from it, for example "
@@ -68,13 +68,13 @@ def _cloneable(origin: str) -> str:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """What git prints, None where it fails or is not installed."""
+    """What git prints, None where it fails, takes a minute or is not installed."""
     try:
         done = subprocess.run(
             ["git", "-C", str(checkout), *arguments],
             capture_output=True, text=True, timeout=_GIT_S, check=False,
         )  # fmt: skip
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.rstrip("\n") if done.returncode == 0 else None
 

@@ -44,9 +44,8 @@ def plan_job(
     """Return the job that trains and judges `profile` with `overrides` as run `run_id`.
 
     It neither publishes nor keeps its MLflow store: that is done where the run comes back to.
-    `namespace`: whose job it is where `job` names nobody. Raises ConfigError.
+    `namespace`: whose job it is. Raises ConfigError.
     """
-    namespace = job.namespace or namespace
     archive_repo = job.archive_repo or f"{namespace}/subtext-runs"
     repository, commit = code_of(job)
     secrets = (TOKEN, *(name for name in job.secrets if name != TOKEN))

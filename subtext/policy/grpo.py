@@ -15,6 +15,7 @@ from subtext.policy.ranks import n_ranks
 from subtext.policy.training_record import TrainingRecord
 from subtext.policy.watched_reward import watched
 from subtext.progress import Watcher
+from subtext.rewards import RewardFn
 from subtext.run_dir import RunDir
 from subtext.signals import DeferredSignals
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from trl import GRPOConfig, GRPOTrainer
 
     from subtext.policy.callbacks import KeepLastStep
-
-RewardFunction = Callable[..., list[float]]
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,7 @@ def run_grpo(
     model: PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[dict[str, Any]],
-    reward: RewardFunction,
+    reward: RewardFn,
     config: RunConfig,
     precision: Precision,
     run: RunDir,

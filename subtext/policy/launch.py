@@ -2,7 +2,8 @@
 
 The first rank alone writes to the run directory. It tells the watcher's news, what the library logs
 and what went wrong as lines of JSON on standard output, each begun by the record separator of JSON
-text sequences (RFC 7464), since libraries print there too.
+text sequences (RFC 7464), since libraries print there too. The ranks' standard input is a pipe that
+this process holds open: when it ends, however it ends, so do they.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -48,20 +50,24 @@ def launch_training(run: RunDir, n_processes: int, watcher: Watcher) -> None:
     ]  # fmt: skip
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     errors: list[SubtextError] = []
+    listened_to, listening = os.pipe()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
+        command, stdin=listened_to, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", start_new_session=True,
     )  # fmt: skip
+    os.close(listened_to)
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith(_SEPARATOR):
-                errors += _heard(json.loads(line[1:]), watcher)
-            else:
-                last_lines.append(line.rstrip())
+            said, news = _told(line)
+            if said:
+                last_lines.append(said)
+            if news:
+                errors += _heard(news, watcher)
         code = process.wait()
     finally:
         _end(process)
+        os.close(listening)  # ends ranks that the launcher could not end
     if errors:
         raise errors[0]
     if code:
@@ -70,6 +76,16 @@ def launch_training(run: RunDir, n_processes: int, watcher: Watcher) -> None:
             f"{code}). The same run goes on from its newest checkpoint. It said last:\n"
             + "\n".join(last_lines)
         )
+
+
+def end_with_listener() -> None:
+    """Kill this rank as soon as nobody listens: its run may be another process's from then on."""
+
+    def wait() -> None:
+        os.read(0, 1)  # not by way of sys.stdin, whose lock would be held when the rank ends
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="listener", daemon=True).start()
 
 
 def tell_progress(progress: Progress) -> None:
@@ -91,6 +107,19 @@ class TellLog(logging.Handler):
 
 def _tell(news: Mapping[str, Any]) -> None:
     print(f"{_SEPARATOR}{json.dumps(news)}", flush=True)
+
+
+def _told(line: str) -> tuple[str, dict[str, Any]]:
+    """What a library printed in `line`, and the news that follow it there.
+
+    Pipes keep short writes whole alone: news of another rank may cut long ones in two, which are
+    then as good as printed.
+    """
+    said, separator, told = line.rstrip().partition(_SEPARATOR)
+    try:
+        return said, json.loads(told) if separator else {}
+    except ValueError:
+        return line.rstrip(), {}
 
 
 def _heard(news: Mapping[str, Any], watcher: Watcher) -> list[SubtextError]:

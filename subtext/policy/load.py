@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from subtext import strict_json
 from subtext.config import LoraConfig, RunConfig
 from subtext.data.masking import Cast
-from subtext.errors import ConfigError, DataError, Problem
-from subtext.policy.adapter_record import ADAPTER_SCHEMA, AdapterRecord, require_safetensors
+from subtext.errors import ConfigError, Problem
+from subtext.policy.adapter_record import (
+    ADAPTER_RECORD,
+    ADAPTER_SCHEMA,
+    SHAPE,
+    require_safetensors,
+)
 from subtext.policy.base_model import BaseModel
 from subtext.policy.precision import Precision
 from subtext.prosody.reference import Reference
-from subtext.validation import problems_of
 
 if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-ADAPTER_RECORD = "subtext.json"
 
 # Qwen3's template would open a thinking block of its own; other templates ignore the name.
 CHAT_TEMPLATE_OPTIONS = {"enable_thinking": False}
@@ -163,7 +163,7 @@ def save_adapter(
     model.save_pretrained(unfinished, save_embedding_layers=False, selected_adapters=["default"])
     (unfinished / "README.md").unlink(missing_ok=True)
     tokenizer.save_pretrained(unfinished)
-    _name_base(unfinished / "adapter_config.json", base)
+    _name_base(unfinished / SHAPE, base)
     record = {
         "schema": ADAPTER_SCHEMA,
         "base": base.record(),
@@ -182,35 +182,6 @@ def save_adapter(
         folder.rename(old)
     unfinished.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def read_adapter_record(adapter: Path) -> dict[str, Any]:
-    """Return what `save_adapter` wrote beside the weights.
-
-    Raises DataError where it is missing, of another version or not as it was written.
-    """
-    path = adapter / ADAPTER_RECORD
-    try:
-        record = strict_json.read(path)
-    except (OSError, ValueError) as error:
-        problem = Problem(
-            str(adapter), ADAPTER_RECORD, None, f"can't be read ({error})",
-            "Use an adapter that Subtext trained: the folder `adapter` of a run directory.",
-        )  # fmt: skip
-        raise DataError("No adapter of Subtext's", [problem]) from error
-    schema = record.get("schema") if isinstance(record, dict) else None
-    if schema != ADAPTER_SCHEMA:
-        problem = Problem(
-            str(path), "schema", schema, f"is not {ADAPTER_SCHEMA}", "Train the adapter again."
-        )
-        raise DataError("No adapter of Subtext's", [problem])
-    try:
-        AdapterRecord.model_validate(record)
-    except ValidationError as error:
-        remedy = "Copy it back from where the adapter was published, or train the adapter again."
-        problems = list(problems_of(str(path), error, remedy))
-        raise DataError("No adapter of Subtext's", problems) from None
-    return dict(record)
 
 
 def _name_base(adapter_config: Path, base: BaseModel) -> None:

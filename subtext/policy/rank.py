@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from subtext.errors import SubtextError
-from subtext.policy.launch import TellLog, tell_error, tell_progress
+from subtext.policy.launch import TellLog, end_with_listener, tell_error, tell_progress
 from subtext.policy.ranks import writes_records
 from subtext.policy.train import train_in_this_process
 from subtext.progress import nobody
@@ -16,6 +16,7 @@ from subtext.run_dir import RunDir
 
 def main(path: str) -> int:
     """Train the run at `path` with the other ranks; return the exit code."""
+    end_with_listener()
     main_rank = writes_records()
     if main_rank:
         library = logging.getLogger("subtext")

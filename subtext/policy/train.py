@@ -17,15 +17,14 @@ from subtext.data.scenarios import load_reference, load_run_scenarios
 from subtext.errors import ConfigError, TrainingError
 from subtext.oracle import check_reward
 from subtext.policy import grpo
+from subtext.policy.adapter_record import ADAPTER_RECORD, read_adapter_record
 from subtext.policy.base_model import pinned, resolve_base
 from subtext.policy.hush import hush_libraries
 from subtext.policy.launch import launch_training
 from subtext.policy.load import (
-    ADAPTER_RECORD,
     add_adapter,
     load_base,
     load_tokenizer,
-    read_adapter_record,
     save_adapter,
 )
 from subtext.policy.precision import choose_precision, machine_facts
@@ -35,14 +34,14 @@ from subtext.policy.threads import set_threads
 from subtext.policy.training_record import TrainingRecord, finished_training
 from subtext.policy.warm_start import load_warm_adapter, teacher_examples, warm_start
 from subtext.progress import Watcher, nobody
-from subtext.rewards import make_reward_fn
+from subtext.rewards import RewardFn, make_reward_fn
 from subtext.run_dir import RunDir, load_config
 
 logger = logging.getLogger(__name__)
 
 
 def train_policy(
-    run: RunDir, watcher: Watcher = nobody, reward: grpo.RewardFunction | None = None
+    run: RunDir, watcher: Watcher = nobody, reward: RewardFn | None = None
 ) -> dict[str, Any]:
     """Train as `run`'s config and split say, and return what its training.json then holds.
 
@@ -66,7 +65,7 @@ def train_policy(
 
 
 def train_in_this_process(
-    run: RunDir, watcher: Watcher = nobody, reward: grpo.RewardFunction | None = None
+    run: RunDir, watcher: Watcher = nobody, reward: RewardFn | None = None
 ) -> dict[str, Any]:
     """Train as `train_policy` does, as one of the ranks where there are several."""
     record = TrainingRecord(run)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.answer import format_answer
 from subtext.config import RunConfig
+from subtext.policy.adapter_record import WEIGHTS
 from subtext.policy.checkpoints import weights_fault
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
@@ -96,7 +97,7 @@ def load_warm_adapter(model: PeftModel, folder: Path) -> bool:
     import peft
     from safetensors.torch import load_file
 
-    weights = folder / "adapter_model.safetensors"
+    weights = folder / WEIGHTS
     if not weights.exists():
         return False
     if fault := weights_fault(weights):

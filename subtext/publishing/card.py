@@ -216,8 +216,8 @@ def _settings(config: RunConfig) -> str:
         "training": config.training,
         "warm_start": config.warm_start,
     }
-    # Where the run lies on this machine is nobody's business.
-    private = {"run_id", "runs_dir", "num_threads"}
+    # Where the run lies on this machine, and what that costs, is nobody's business.
+    private = {"run_id", "runs_dir", "num_threads", "price_per_hour"}
     rows = [
         (f"{section}.{name}", json.dumps(value))
         for section, values in sections.items()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from subtext import strict_json
 from subtext.config import PublishConfig
 from subtext.errors import Problem, PublishError
+from subtext.policy.adapter_record import ADAPTER_RECORD, SHAPE, WEIGHTS
 from subtext.publishing.client import LONGEST_WAIT_S, endpoint, hub_calls, shown_endpoint
 from subtext.publishing.scan import why_not_publish
 from subtext.run_dir import RunDir
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
 
 ResultName = Literal["trainer_state", "log_history", "held_out_eval"]
 
-_REQUIRED = ("adapter_config.json", "adapter_model.safetensors", "subtext.json")
+_REQUIRED = (SHAPE, WEIGHTS, ADAPTER_RECORD)
 _OPTIONAL = ("tokenizer*", "special_tokens_map.json", "chat_template.jinja")
 _LOCAL_PATH = re.compile(r"[/.~\\]|[A-Za-z]:|file:")
-_PREFLIGHT_S = 8.0
 _SLOWEST_BYTES_PER_S = 250_000
 
 BASE_S = 120.0
@@ -85,7 +85,7 @@ def publish_adapter(
     for pattern in _OPTIONAL:
         paths |= {path.name: path for path in sorted(run.adapter.glob(pattern)) if path.is_file()}
     paths["README.md"] = run.model_card
-    _refuse_local_base(paths["adapter_config.json"], target)
+    _refuse_local_base(paths[SHAPE], target)
     files = _read(paths, target, run, token)
     return commit_files(target, files, f"Adapter of run {run.run_id}", token, base_s)
 
@@ -224,7 +224,7 @@ def _refuse_local_base(adapter_config: Path, target: Target) -> None:
     name = strict_json.read(adapter_config).get("base_model_name_or_path") or ""
     if _LOCAL_PATH.match(name) or name.count("/") > 1 or ("/" in name and Path(name).is_dir()):
         problem = Problem(
-            "adapter_config.json", "base_model_name_or_path", name,
+            SHAPE, "base_model_name_or_path", name,
             "is a path of this machine", "Write the Hub id of the base model there, or null.",
         )  # fmt: skip
         raise PublishError(f"Publishing to {target} refused: {problem}", retryable=False)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from subtext import strict_json
 from subtext.config import PublishConfig
 from subtext.errors import DataError, Problem, PublishError
-from subtext.policy.load import read_adapter_record
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.publishing.card import render_card
 from subtext.publishing.hub import BASE_S, ResultName, publish_adapter, publish_result
 from subtext.run_dir import RunDir, load_config

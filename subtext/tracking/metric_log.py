@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from subtext import strict_json
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class MetricRecord(BaseModel):
@@ -48,7 +48,7 @@ def read_metric_log(path: Path) -> list[MetricRecord]:
             records.append(MetricRecord.model_validate(strict_json.loads(line.decode())))
         except (ValueError, ValidationError) as error:
             reason = str(error).splitlines()[0]
-            _log.warning("%s: line %d is left out, it is no record: %s", path, number, reason)
+            logger.warning("%s: line %d is left out, it is no record: %s", path, number, reason)
     return records
 
 

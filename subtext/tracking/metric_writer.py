@@ -1,7 +1,7 @@
 """Brings the metrics of training to MLflow, from the file in which they are written first.
 
 A thread sends, so that a store that is gone or never answers costs training nothing. What MLflow
-has not got by the end of training is sent by `send_metrics`, which later steps call.
+has not got by the end of training is sent by `send_metrics`, which a later step calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from subtext.tracking.metric_log import MetricLog, MetricRecord, read_metric_log
 from subtext.tracking.runs import mlflow_run_id
 from subtext.tracking.store import check_reachable, client, mlflow_errors, tracking_uri
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _BATCH = 500  # MLflow takes at most 1000 metrics a request
 _NAME_LIMIT = 250
 _NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
@@ -92,7 +92,7 @@ class MetricWriter:
     def _wait_after(self, error: SubtextError) -> None:
         with self._changed:
             if self._error is None:
-                _log.warning("Metrics are kept until MLflow can be reached again. %s", error)
+                logger.warning("Metrics are kept until MLflow can be reached again. %s", error)
             self._error = error
             self._changed.wait_for(lambda: self._closing, _RETRY_EVERY_S)
 

@@ -12,7 +12,7 @@ from subtext.config import PromptConfig
 from subtext.errors import DataError, Problem, TrackingError
 from subtext.judge import Judge
 from subtext.paths import project_root
-from subtext.policy.load import ADAPTER_RECORD, read_adapter_record
+from subtext.policy.adapter_record import ADAPTER_RECORD, read_adapter_record
 from subtext.run_dir import RunDir
 from subtext.tracking.lookup import MODEL_SCHEME, find_version
 from subtext.tracking.store import client, mlflow_errors, tracking_uri

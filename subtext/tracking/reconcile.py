@@ -15,7 +15,7 @@ from subtext.tracking.processes import HOST, PID, STARTED, is_gone, this_process
 from subtext.tracking.runs import ENDED_BECAUSE
 from subtext.tracking.store import check_reachable, client, mlflow_errors, tracking_uri
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _RUNNING = "RUNNING"
 
 
@@ -42,7 +42,7 @@ def end_dead_runs(run: RunDir) -> dict[str, str]:
             because = _because(now.data.tags, run.run_id)
             store.set_tag(run_id, ENDED_BECAUSE, because)
             store.set_terminated(run_id, status="FAILED")
-            _log.warning("MLflow run %s: %s", now.info.run_name, because)
+            logger.warning("MLflow run %s: %s", now.info.run_name, because)
             ended[now.data.tags.get("flow_run_id", "")] = because
     return ended
 

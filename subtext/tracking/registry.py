@@ -17,7 +17,7 @@ from typing import Any
 
 import subtext
 from subtext import strict_json
-from subtext.policy.load import read_adapter_record
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.run_dir import RunDir
 from subtext.tracking.lookup import aliased
 from subtext.tracking.runs import mlflow_run_id, plain_files

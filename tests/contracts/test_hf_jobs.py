@@ -465,6 +465,22 @@ def test_keep_pushes_while_it_grows_and_what_a_failure_left(hub, tmp_path):
     assert len(hub.commits(repo, "datasets")) == 2, "one in mid-run, one at the end, none between"
 
 
+def test_keep_survives_files_that_vanish_while_it_reads(hub, tmp_path, monkeypatch):
+    run, repo, pushes = RunDir(tmp_path / "moves"), f"{USER}/moving", []
+
+    def push(*arguments):
+        pushes.append(arguments)
+        if len(pushes) == 1:
+            raise FileNotFoundError(2, "No such file or directory", str(run.adapter))
+        return archive_push(*arguments)
+
+    archive_push = archive.push
+    monkeypatch.setattr(archive, "push", push)
+    script = f"mkdir {run.path}; echo 1 > {run.config}; sleep 2.5"
+    assert archive.keep(run, repo, hub.token, [], ["bash", "-c", script], every_s=1) == 0
+    assert "moves/config.json" in hub.files(repo, "datasets")
+
+
 def test_keep_fails_where_the_last_push_is_refused(hub, tmp_path):
     run = RunDir(tmp_path / "refused")
     script = f"mkdir {run.path}; echo '\"{SECRET}\"' > {run.config}"

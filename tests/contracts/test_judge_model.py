@@ -25,7 +25,7 @@ from subtext.data.masking import Cast
 from subtext.errors import DataError, MachineError
 from subtext.judge import Judge, OtherBaseWarning
 from subtext.judge_clips import clip_problems
-from subtext.policy.load import read_adapter_record
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.profiles import resolve
 from subtext.prosody.measure import measure_clip
 from subtext.prosody.reference import PUBLISHED

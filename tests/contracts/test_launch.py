@@ -4,6 +4,8 @@ ends one of them ends the step for both."""
 import itertools
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pandas as pd
@@ -107,6 +109,26 @@ def test_a_dead_rank_ends_the_step_and_the_run_goes_on(prepare):
     result = train_policy(run)
     assert result["finished"]
     assert result["resumed_at"] == [0]
+
+
+def test_the_ranks_end_with_the_process_that_listens(prepare):
+    run = prepare(2)
+    script = """
+import sys
+from pathlib import Path
+from subtext.policy.train import train_policy
+from subtext.run_dir import RunDir
+train_policy(RunDir(Path(sys.argv[1])), lambda p: print(p.stage, p.step, flush=True))
+"""
+    command = [sys.executable, "-c", script, str(run.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert any(line == "grpo 1\n" for line in process.stdout)
+        working = psutil.Process(process.pid).children(recursive=True)
+        assert len([each for each in working if is_rank(each)]) == 2
+        process.kill()
+    _, alive = psutil.wait_procs(working, 20)
+    assert not alive, "two could write to one run"
+    assert train_policy(run)["finished"]
 
 
 def test_a_signal_lets_the_ranks_finish_and_save_their_step(prepare):

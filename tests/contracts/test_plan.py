@@ -109,6 +109,23 @@ def test_what_can_not_be_looked_at_hides_nothing_else(
     assert field in plan_markdown(plan)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("tokenizer.json", '{"x', id="tokenizer-cut"),
+        pytest.param("tokenizer.json", "{}", id="tokenizer-of-nothing"),
+        pytest.param("config.json", '{"model_type": "unheard-of"}', id="architecture"),
+    ],
+)
+def test_a_base_that_can_not_be_read_is_a_problem(home: Path, name: str, content: str) -> None:
+    build_tiny_policy(home / "base")
+    (home / "base" / name).write_text(content)
+    plan = planned(model={"source": "path", "name": "base"})
+    [problem] = plan.problems
+    assert (problem.field, problem.value) == ("model.name", "base")
+    assert "can't be read" in problem.problem
+
+
 def test_no_weights_are_loaded(home: Path) -> None:
     folder = build_tiny_policy(home / "base")
     (folder / "model.safetensors").write_bytes(b"no weights at all")

@@ -70,6 +70,13 @@ def test_judging_is_counted_by_answers(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx(found.judge_s + 26 * 3.2)
 
 
+def test_judging_gains_nothing_from_a_second_process(tmp_path: Path) -> None:
+    two = {"training": {"num_processes": 2}}
+    earlier(tmp_path, "a", [3.2, 3.2], two)
+    assert predicted(tmp_path, two, n_answers=640).judge_s == pytest.approx(640 / 64 * 3.2)
+    assert predicted(tmp_path).seconds is None, "a step of two processes is another step"
+
+
 def test_warm_start_and_loading_come_from_a_whole_run(tmp_path: Path) -> None:
     earlier(tmp_path, "a", [1.0, 1.0], training={"train_runtime_s": 62.0})
     earlier(tmp_path, "b", [1.0], training={"train_runtime_s": 900.0, "resumed_at": [1]})

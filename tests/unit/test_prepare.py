@@ -23,7 +23,7 @@ from subtext.prepare import (
 )
 from subtext.profiles import resolve
 from subtext.prosody.reference import Reference
-from subtext.run_dir import load_config
+from subtext.run_dir import RunDir, load_config
 
 CPU = {"model": {"device": "cpu", "quantization": "none"}}
 
@@ -242,6 +242,8 @@ class TestPrepareRun:
 
         start("models:/subtext@champion")
         start("models:/subtext@champion")
+        leaks = RunDir(home / "runs" / "judged").leak_report
+        assert not leaks.exists(), "this split says nothing of a model trained on another"
         for model in (None, "models:/subtext/3"):
             with pytest.raises(ConfigError, match=r"judged_model.*models:/subtext@champion"):
                 start(model)

@@ -14,7 +14,7 @@ from subtext import strict_json
 from subtext.data.scenarios import load_reference
 from subtext.errors import DataError, Problem
 from subtext.evaluation.records import score_completion
-from subtext.policy.load import read_adapter_record
+from subtext.policy.adapter_record import read_adapter_record
 from subtext.prosody.reference import PUBLISHED, TERCILE_FIELDS
 from subtext.run_dir import RunDir
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from subtext import strict_json
 from subtext.data.measure.pool import Job
+from subtext.digests import sha256_of
 from subtext.errors import DataError, Problem, reason_of
 from subtext.paths import cache_dir
 from subtext.prosody.audio import check_file
@@ -36,8 +37,7 @@ class RecordCache:
         """
         check_file(job.path)
         try:
-            with job.path.open("rb") as stream:
-                sound = hashlib.file_digest(stream, "sha256").hexdigest()
+            sound = sha256_of(job.path)
         except OSError as error:
             problem = Problem(
                 job.where, "audio", job.path.name, f"can't be read: {reason_of(error)}",

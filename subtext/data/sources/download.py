@@ -8,7 +8,6 @@ ends early is taken up where it broke, now or in a later process (RFC 9110: Rang
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext import strict_json
 from subtext.data.sources.patience import Patience, may_recover, persistently
+from subtext.digests import sha256_of
 from subtext.errors import DownloadError, Problem, reason_of
 from subtext.progress import Progress, Watcher, nobody
 
@@ -103,7 +103,7 @@ def require_space(folder: Path, needed: int, what: str) -> None:
 def _check_present(wanted: Wanted) -> None:
     if not wanted.target.is_file():
         found = "no regular file"
-    elif (found := _sha256(wanted.target)) == wanted.sha256:
+    elif (found := sha256_of(wanted.target)) == wanted.sha256:
         return
     problem = Problem(
         str(wanted.target), "sha256", found, f"is there already, and is not {wanted.sha256}",
@@ -142,7 +142,7 @@ def _fetch(wanted: Wanted, watcher: Watcher, patience: Patience) -> None:
     resumed = _held(wanted)
     if resumed < wanted.size:
         _receive(wanted, resumed, watcher, patience)
-    found = _sha256(wanted.part)
+    found = sha256_of(wanted.part)
     if found == wanted.sha256:
         return
     _start_over(wanted)
@@ -256,11 +256,6 @@ def _store(wanted: Wanted, response: httpx2.Response, start: int, watcher: Watch
         raise _failure(
             wanted, "bytes", done, f"the server sends more than {wanted.size}", wanted.if_changed
         )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _failure(
