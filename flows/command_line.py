@@ -11,6 +11,7 @@ import logging
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -266,7 +267,15 @@ def _start_server() -> None:
 
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     # Prefect keeps one server a process and finds this one there.
-    TemporaryServer().start(_SERVER_START_S)
+    server = TemporaryServer()
+    server.start(_SERVER_START_S)
+    assert server.server_process is not None
+    # Where this process is killed, nobody else would end the server: a shell that waits for the
+    # end of its input, a pipe that lives as long as this process, does.
+    subprocess.Popen(
+        ["sh", "-c", f"cat > /dev/null; kill {server.server_process.pid} 2> /dev/null"],
+        stdin=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

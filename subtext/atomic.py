@@ -11,13 +11,16 @@ from pathlib import Path
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path`: temporary file, fsync, rename. Makes missing folders.
 
-    A link keeps pointing at the file, whose content changes. Raises OSError that names the file
-    (or a folder that can't be made), FileExistsError where something other than a file is there:
-    renaming would replace even a device such as /dev/null.
+    A file that holds just that stays untouched, its date too. A link keeps pointing at the file,
+    whose content changes. Raises OSError that names the file (or a folder that can't be made),
+    FileExistsError where something other than a file is there: renaming would replace even a device
+    such as /dev/null.
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "something that is no regular file is there", str(path))
     target = Path(os.path.realpath(path))
+    if target.is_file() and target.read_bytes() == content:
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         _replace(target, content)

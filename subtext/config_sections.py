@@ -69,9 +69,13 @@ class DataConfig(Section):
         -1, ge=-1, le=4, strict=True,
         description="Fold that split=official holds out, 0..4; -1: none, for the other splits.",
     )  # fmt: skip
-    n_train_rows: int = Field(600, ge=1, description="Prompt rows in the training set.")
+    n_train_rows: int = Field(
+        600, ge=1, le=10_000_000, description="Prompt rows in the training set."
+    )
     dataset_seed: Seed = Field(0, description="Seed of the row order.")
-    pivot_oversample: int = Field(2, ge=1, description="Weight of a Pivot clip; 1: as others.")
+    pivot_oversample: int = Field(
+        2, ge=1, le=1000, description="Weight of a Pivot clip; 1: as others."
+    )
     class_balance: bool = Field(True, description="Alternate sarcastic and sincere rows.")
     require_prosody: bool = Field(
         False, description="Use only clips with prosody, in both halves, after the split of all."
@@ -117,7 +121,7 @@ class ModelConfig(Section):
         "nf4", description="nf4: 4-bit NormalFloat with double quantisation; none: full weights."
     )
     max_context_tokens: int = Field(
-        4096, ge=128, description="Upper bound on prompt + completion, in tokens."
+        4096, ge=128, le=10_000_000, description="Upper bound on prompt + completion, in tokens."
     )
 
 
@@ -125,7 +129,9 @@ class LoraConfig(Section):
     """The low-rank adapter that is trained."""
 
     r: int = Field(16, ge=1, le=512, description="Rank.")
-    alpha: int = Field(16, ge=1, description="Scale; the update is multiplied by alpha / r.")
+    alpha: int = Field(
+        16, ge=1, le=100_000, description="Scale; the update is multiplied by alpha / r."
+    )
     dropout: float = Field(0.05, ge=0, lt=1, description="Dropout on the adapter's input; 0: off.")
     target_modules: tuple[str, ...] = Field(
         ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -137,10 +143,10 @@ class LoraConfig(Section):
 class WarmStartConfig(Section):
     """A short supervised start on the answer grammar, with the same adapter that GRPO continues."""
 
-    steps: int = Field(0, ge=0, description="SFT optimiser steps; 0: no warm start.")
-    batch_size: int = Field(8, ge=1, description="Examples per step.")
+    steps: int = Field(0, ge=0, le=1_000_000, description="SFT optimiser steps; 0: no warm start.")
+    batch_size: int = Field(8, ge=1, le=100_000, description="Examples per step.")
     learning_rate: float = Field(1e-3, gt=0, description="Peak learning rate.")
-    n_examples: int = Field(256, ge=1, description="Distinct teacher answers.")
+    n_examples: int = Field(256, ge=1, le=10_000_000, description="Distinct teacher answers.")
     label_noise: float = Field(
         0.15, ge=0, le=1, description="Share of teacher answers with the other label; 0: none."
     )
@@ -151,8 +157,12 @@ class GrpoConfig(Section):
     """Group-relative policy optimisation, in TRL's terms."""
 
     max_steps: int = Field(200, ge=1, le=1_000_000, description="Optimiser steps.")
-    num_generations: int = Field(4, ge=2, description="Completions per prompt (the group).")
-    max_completion_length: int = Field(768, ge=1, description="Longest completion, in tokens.")
+    num_generations: int = Field(
+        4, ge=2, le=10_000, description="Completions per prompt (the group)."
+    )
+    max_completion_length: int = Field(
+        768, ge=1, le=1_000_000, description="Longest completion, in tokens."
+    )
     learning_rate: float = Field(5e-6, gt=0, description="Peak learning rate.")
     beta: float = Field(0.0, ge=0, description="KL weight; 0: no reference model.")
     temperature: float = Field(1.0, gt=0, description="Sampling temperature.")
@@ -163,7 +173,9 @@ class GrpoConfig(Section):
     scale_rewards: Literal["group", "batch", "none"] = Field(
         "group", description="Standard deviation that advantages are divided by; none: not divided."
     )
-    num_iterations: int = Field(1, ge=1, description="Passes over each batch of completions.")
+    num_iterations: int = Field(
+        1, ge=1, le=1000, description="Passes over each batch of completions."
+    )
     epsilon: float = Field(0.2, gt=0, lt=1, description="Clipping range of the probability ratio.")
     top_entropy_quantile: float = Field(
         1.0, gt=0, le=1, description="Share of tokens, by entropy, that carry loss; 1: all."
@@ -188,21 +200,27 @@ class TrainingConfig(Section):
     runs_dir: str = Field(
         "runs", min_length=1, description="Folder of run directories, relative to the checkout."
     )
-    per_device_train_batch_size: int = Field(1, ge=1, description="Completions per forward pass.")
-    gradient_accumulation_steps: int = Field(4, ge=1, description="Forward passes per step.")
+    per_device_train_batch_size: int = Field(
+        1, ge=1, le=100_000, description="Completions per forward pass."
+    )
+    gradient_accumulation_steps: int = Field(
+        4, ge=1, le=100_000, description="Forward passes per step."
+    )
     gradient_checkpointing: bool = Field(
         True, description="Recompute activations: less memory, about a third more time."
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "constant_with_warmup"] = Field(
         "linear", description="Shape of the learning rate over the steps."
     )
-    warmup_steps: int = Field(0, ge=0, description="Steps of rising learning rate; 0: none.")
+    warmup_steps: int = Field(
+        0, ge=0, le=1_000_000, description="Steps of rising learning rate; 0: none."
+    )
     max_grad_norm: float = Field(1.0, gt=0, description="Gradient clipping, L2 norm.")
-    save_steps: int = Field(50, ge=1, description="Steps between checkpoints.")
-    save_total_limit: int = Field(4, ge=1, description="Checkpoints kept.")
+    save_steps: int = Field(50, ge=1, le=1_000_000, description="Steps between checkpoints.")
+    save_total_limit: int = Field(4, ge=1, le=10_000, description="Checkpoints kept.")
     seed: Seed = Field(42, description="Seed of sampling, dropout and adapter initialisation.")
     num_threads: int = Field(
-        0, ge=0, description="torch threads of a process; 0: as many as cores are free."
+        0, ge=0, le=4096, description="torch threads of a process; 0: as many as cores are free."
     )
     num_processes: int = Field(
         1, ge=1, le=64,
@@ -225,22 +243,30 @@ class RewardConfig(Section):
 class EvaluationConfig(Section):
     """Judging clips that training never saw."""
 
-    n_eval_clips: int = Field(80, ge=0, description="Held-out clips judged at most; 0: all.")
+    n_eval_clips: int = Field(
+        80, ge=0, le=1_000_000, description="Held-out clips judged at most; 0: all."
+    )
     clip_order: Literal["seed", "stratified"] = Field(
         "stratified",
         description="seed: the first ids in sorted order; stratified: classes and shows in "
         "proportion.",
     )
-    batch_size: int = Field(16, ge=1, description="Clips per generate call.")
+    batch_size: int = Field(16, ge=1, le=100_000, description="Clips per generate call.")
     max_new_tokens: int = Field(
-        0, ge=0, description="Longest answer, in tokens; 0: grpo.max_completion_length."
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Longest answer, in tokens; 0: grpo.max_completion_length.",
     )
     ablations: tuple[Ablation, ...] = Field(
         ("no_prosody", "shuffled_within_speaker"),
         description="Altered prompts that the trained policy judges too, as a list; []: none.",
     )
     n_train_clips: int = Field(
-        40, ge=0, description="Training clips judged beside the held-out ones; 0: none."
+        40,
+        ge=0,
+        le=1_000_000,
+        description="Training clips judged beside the held-out ones; 0: none.",
     )
     judge_checkpoints: bool = Field(
         False, description="Judge the held-out clips with every checkpoint: the learning curve."

@@ -15,6 +15,16 @@ def project_root() -> Path:
     return beside if (beside / "prefect.yaml").exists() else Path.cwd()
 
 
+def below_root(name: str) -> Path:
+    """`name`, counted from the checkout where it is relative; an unknown `~user` stays as it is."""
+    return Path(os.path.normpath(project_root() / os.path.expanduser(name)))  # noqa: PTH111
+
+
+def is_folder(path: Path) -> bool:
+    """Whether `path` is a folder; a path that is too long or may not be looked at is none."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def cache_dir() -> Path:
     """`$SUBTEXT_CACHE`, else `subtext` in the user's cache folder."""
     if cache := os.environ.get("SUBTEXT_CACHE"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from subtext import strict_json
@@ -20,7 +19,7 @@ from subtext.data.run_split import divided, split_problems
 from subtext.data.scenarios import data_digest, load_scenarios
 from subtext.errors import ConfigError, DataError, Problem
 from subtext.evaluation.leaks import leak_report, leak_warnings
-from subtext.paths import project_root
+from subtext.paths import below_root, is_folder
 from subtext.policy.base_model import check_base
 from subtext.policy.precision import choose_precision, machine_facts
 from subtext.profiles import resolve
@@ -30,6 +29,8 @@ from subtext.run_dir import RunDir, load_config
 from subtext.run_lock import working_on
 
 logger = logging.getLogger(__name__)
+
+_LONGEST_NAME = 255  # bytes, on Linux and elsewhere
 
 _SET_BACK = {
     "data_digest": "Bring the clips of data.root back as they were",
@@ -66,12 +67,18 @@ def _check(
 
 def check_runs_dir(config: RunConfig) -> None:
     runs = run_directory(config, "run").path.parent
-    nearest = next(folder for folder in (runs, *runs.parents) if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+    nearest = next(folder for folder in (runs, *runs.parents) if os.path.lexists(folder))
+    fault = ""
+    if not is_folder(nearest) or not os.access(nearest, os.W_OK | os.X_OK):
+        fault = f"{nearest} is no folder that may be written to"
+    elif any(len(os.fsencode(part)) > _LONGEST_NAME for part in runs.parts):
+        fault = f"a folder's name has {_LONGEST_NAME} bytes at most"
+    elif os.path.expanduser(config.training.runs_dir).startswith("~"):  # noqa: PTH111
+        fault = "this machine knows no such user"
+    if fault:
         problem = Problem(
             "configuration", "training.runs_dir", config.training.runs_dir,
-            f"can't hold run directories: {nearest} is no folder that may be written to",
-            "Name another folder.",
+            f"can't hold run directories: {fault}", "Name another folder.",
         )  # fmt: skip
         raise ConfigError("Configuration refused", [problem])
 
@@ -127,7 +134,7 @@ def _write_leaks(run: RunDir, scenarios: Scenarios, split: dict[str, Any]) -> No
 
 def run_directory(config: RunConfig, default_run_id: str) -> RunDir:
     """`training.runs_dir` below the checkout, and in it `training.run_id` or the default."""
-    runs = project_root() / Path(config.training.runs_dir).expanduser()
+    runs = below_root(config.training.runs_dir)
     return RunDir(runs / (config.training.run_id or default_run_id))
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from subtext.errors import DataError, Problem
-from subtext.paths import project_root
+from subtext.paths import below_root, is_folder, project_root
 
 CLIPS_FILE = "sarcasm_data.json"
 PROSODY_FILE = "prosody.json"
@@ -26,13 +26,13 @@ def data_root(root: str = "") -> Path:
     A relative path counts from the checkout. The folder need not be there yet.
     """
     given = root or os.environ.get("SUBTEXT_DATA_ROOT") or _DEFAULT_ROOT
-    return Path(os.path.normpath(project_root() / Path(given).expanduser()))
+    return below_root(given)
 
 
 def resolve_data_root(root: str = "") -> Path:
     """Return `data_root(root)`. Raises DataError when there is no such folder."""
     path = data_root(root)
-    if path.is_dir():
+    if is_folder(path):
         return path
     in_environment = "$SUBTEXT_DATA_ROOT" if os.environ.get("SUBTEXT_DATA_ROOT") else ""
     source = "data.root" if root else in_environment or "default data root"

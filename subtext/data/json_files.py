@@ -35,6 +35,8 @@ def read_json(path: Path, locate: Locate, problems: list[Problem]) -> Any:
     and `field`.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise OSError("it is no regular file")  # a pipe would never end
         text = path.read_bytes().decode("utf-8")
         if text.startswith(_BYTE_ORDER_MARK):
             remedy = "Save the file as UTF-8 without BOM."

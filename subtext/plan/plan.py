@@ -38,7 +38,7 @@ from subtext.prepare import (
     run_directory,
 )
 from subtext.profiles import resolve
-from subtext.publishing.access import check_access, require_token
+from subtext.publishing.access import check_access, endpoint_problems, require_token
 from subtext.tracking.store import check_reachable, shown_uri, tracking_uri
 
 Json = dict[str, Any]
@@ -118,11 +118,12 @@ def make_plan(
     config = resolve(profile, overrides)
     findings = Findings()
     token = findings.of(lambda: require_token(config.publish, environ))
+    findings.add(wrong_endpoint := endpoint_problems(environ))
     findings.of(lambda: check_runs_dir(config))
     findings.of(lambda: check_base(config.model))
     data = findings.of(lambda: _Data.load(config))
     batch = batch_arithmetic(config)
-    if light_first and findings.problems:
+    if wrong_endpoint or (light_first and findings.problems):
         return Plan(profile, config, tuple(findings.problems), (), batch)
     uri, endpoint = tracking_uri(environ), environ.get("HF_ENDPOINT", "")
     with ThreadPoolExecutor(2) as servers:

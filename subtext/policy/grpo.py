@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from subtext.config import RunConfig
-from subtext.errors import TrainingError, TrainingStoppedError
+from subtext.errors import TrainingError
 from subtext.policy.checkpoints import Checkpoint, newest_checkpoint
 from subtext.policy.load import CHAT_TEMPLATE_OPTIONS, train_in_float32
 from subtext.policy.precision import Precision
 from subtext.policy.ranks import n_ranks
-from subtext.policy.training_record import TrainingRecord
+from subtext.policy.training_record import TrainingRecord, stopped_by_alarm
 from subtext.policy.watched_reward import watched
 from subtext.progress import Watcher
 from subtext.rewards import RewardFn
@@ -93,6 +93,7 @@ def run_grpo(
     stopped before its last step; TrainingStoppedError when an alarm did that.
     """
     from datasets import Dataset
+    from safetensors import SafetensorError
     from transformers import PrinterCallback
     from trl import GRPOTrainer
 
@@ -121,11 +122,14 @@ def run_grpo(
             signals.hold()
         try:
             _train(trainer, checkpoint)
-        except RuntimeError as error:  # torch's own, out of memory and lost numbers among them
+        # torch's own, out of memory and lost numbers among them; and what a full disk raises
+        except (RuntimeError, OSError, SafetensorError) as error:
             raise TrainingError(
                 f"GRPO stopped after step {trainer.state.global_step}: {error}. If numbers were "
                 "lost, lower grpo.learning_rate or warm_start.learning_rate; if memory ran out, "
-                "lower training.per_device_train_batch_size or grpo.max_completion_length."
+                "lower training.per_device_train_batch_size or grpo.max_completion_length; if the "
+                f"disk of {run.path} is full, make room. The same run goes on from its newest "
+                "checkpoint."
             ) from error
         except Exception:
             raise
@@ -138,7 +142,7 @@ def run_grpo(
         if alarms.stopped:
             records.save(trainer.state)
             record.write(trainer.state.log_history, stopped=alarms.stopped)
-            raise _stopped(alarms.stopped, run)
+            raise stopped_by_alarm(run, alarms.stopped)
         if trainer.state.global_step < config.grpo.max_steps:
             raise TrainingError(
                 f"training ended after {trainer.state.global_step} of grpo.max_steps = "
@@ -175,15 +179,6 @@ def _save_last_step(trainer: GRPOTrainer, last_step: KeepLastStep) -> None:
             logger.warning("interrupted after step %d, which could not be saved: %s", step, error)
             return
     logger.warning("interrupted; the same run goes on after step %d", last_step.saved_step)
-
-
-def _stopped(stopped: Mapping[str, Any], run: RunDir) -> TrainingStoppedError:
-    return TrainingStoppedError(
-        f"training was stopped at step {stopped['step']} by the alarm {stopped['alarm']} "
-        f"(grpo.stop_on_alarm); {run.alarms} says what it saw, and {run.adapter} holds what was "
-        "trained until then. Remove the cause in a new run, or start this one again with "
-        "grpo.stop_on_alarm=false to go on."
-    )
 
 
 def _assert_only_adapter_trains(model: Any) -> None:

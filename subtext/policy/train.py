@@ -31,7 +31,11 @@ from subtext.policy.precision import choose_precision, machine_facts
 from subtext.policy.prompt_lengths import context_problems, prompt_lengths
 from subtext.policy.ranks import take_own_gpu, writes_records
 from subtext.policy.threads import set_threads
-from subtext.policy.training_record import TrainingRecord, finished_training
+from subtext.policy.training_record import (
+    TrainingRecord,
+    finished_training,
+    refuse_after_alarm,
+)
 from subtext.policy.warm_start import load_warm_adapter, teacher_examples, warm_start
 from subtext.progress import Watcher, nobody
 from subtext.rewards import RewardFn, make_reward_fn
@@ -57,7 +61,9 @@ def train_policy(
     if (done := finished_training(run)) is not None:
         logger.info("run %s is trained already: %d steps", run.run_id, done["steps"])
         return done
-    n_processes = load_config(run).training.num_processes
+    config = load_config(run)
+    refuse_after_alarm(run, config)
+    n_processes = config.training.num_processes
     if n_processes == 1 or reward is not None:
         return train_in_this_process(run, watcher, reward)
     launch_training(run, n_processes, watcher)

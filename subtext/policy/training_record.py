@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subtext import strict_json
+from subtext.config import RunConfig
+from subtext.errors import TrainingStoppedError
 from subtext.policy.ranks import writes_records
 from subtext.run_dir import RunDir
 
@@ -20,6 +22,24 @@ def finished_training(run: RunDir) -> Record | None:
     """
     record = run.read(run.training)
     return dict(record) if record is not None and record["finished"] else None
+
+
+def refuse_after_alarm(run: RunDir, config: RunConfig) -> None:
+    """Raise TrainingStoppedError where an alarm stopped the training of `run`, as long as
+    `grpo.stop_on_alarm` is set: a repeated start makes nothing good that was not."""
+    record = run.read(run.training)
+    if record is not None and record["stopped"] and config.grpo.stop_on_alarm:
+        raise stopped_by_alarm(run, record["stopped"])
+
+
+def stopped_by_alarm(run: RunDir, stopped: Mapping[str, Any]) -> TrainingStoppedError:
+    """The error for a training that `stopped`, an alarm and its step, ended."""
+    return TrainingStoppedError(
+        f"training was stopped at step {stopped['step']} by the alarm {stopped['alarm']} "
+        f"(grpo.stop_on_alarm); {run.alarms} says what it saw, and {run.adapter} holds what was "
+        "trained until then. Remove the cause in a new run, or start this one again with "
+        "grpo.stop_on_alarm=false to go on."
+    )
 
 
 class TrainingRecord:

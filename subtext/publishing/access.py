@@ -8,9 +8,11 @@ reason to refuse.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from subtext.config import PublishConfig
 from subtext.errors import MachineError, Problem
@@ -67,12 +69,35 @@ def require_token(publish: PublishConfig, environ: Mapping[str, str]) -> str | N
         for name in _OFFLINE_VARIABLES
         if environ.get(name, "").upper() in {"1", "ON", "YES", "TRUE"}
     ]  # fmt: skip
+    problems += endpoint_problems(environ)
     token = environ.get("HF_TOKEN", "").strip()
+    if token and not (token.isascii() and token.isprintable()):
+        problems.append(_token_problem("(not shown)", "holds characters that no token has"))
     if not token:
         problems.append(_token_problem("", f"is not set, so nothing can be published to {targets}"))
     if problems:
         raise MachineError("Publishing refused", problems)
     return token
+
+
+def endpoint_problems(environ: Mapping[str, str]) -> list[Problem]:
+    """What is wrong with HF_ENDPOINT, which huggingface_hub reads when it is imported."""
+    address = environ.get("HF_ENDPOINT", "")
+    try:
+        parts = urlsplit(address)
+        known = not address or (parts.scheme in ("http", "https") and parts.hostname)
+        port = parts.port
+    except ValueError:
+        known, port = False, None
+    if known and port != 0:
+        return []
+    return [
+        Problem(
+            "environment", "HF_ENDPOINT", re.sub("//[^/]*@", "//", address),
+            "is no http:// or https:// address",
+            "Unset it, or set it to a URL such as https://huggingface.co.",
+        )
+    ]  # fmt: skip
 
 
 def check_access(publish: PublishConfig, token: str | None) -> Access | None:

@@ -72,7 +72,7 @@ def test_every_problem_is_found_at_once_with_its_remedy(home: Path, hub: LocalHu
         environ,
         model={"max_context_tokens": 200},
         publish={"adapter_repo": "team/judge"},
-        training={"per_device_train_batch_size": 8_000_000},
+        training={"per_device_train_batch_size": 80_000},
         data={"root": "corpus", "n_train_rows": 1_000_000},
         warm_start={"steps": 0},
     )
@@ -231,3 +231,32 @@ def test_priced_as_a_job_by_the_hubs_list(home: Path, hub: LocalHub, monkeypatch
     assert json.loads(priced.stdout)["price_per_hour"] == pytest.approx(0.4, rel=1e-3)
     unknown = CliRunner().invoke(app, [*given, "t5-huge"])
     assert isinstance(unknown.exception, MachineError)
+
+
+@pytest.mark.parametrize("root", ["x" * 300, "~nobody-at-all/clips", "/dev/null", "pipe"])
+def test_odd_data_folders_are_problems(home: Path, root: str) -> None:
+    (home / "pipe").mkdir()
+    os.mkfifo(home / "pipe" / "sarcasm_data.json")
+    found = make_plan("demo", {"data": {"root": root}}, os.environ, light_first=True)
+    assert any("sarcasm_data.json" in str(problem) for problem in found.problems)
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://127.0.0.1:99999", "ftp://hub", "hub"])
+def test_an_endpoint_that_is_no_address_is_refused_before_the_library_reads_it(
+    home: Path, address: str
+) -> None:
+    environ = {**os.environ, "HF_ENDPOINT": address, "HF_TOKEN": "t"}
+    given = ["plan", "--profile", "demo", "--set", "data.root=corpus", "--json"]
+    command = [sys.executable, "-m", "subtext.cli", *given]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    [problem] = json.loads(done.stdout)["problems"]
+    assert problem["field"] == "HF_ENDPOINT"
+
+
+def test_a_token_that_no_header_could_carry_is_named_and_not_shown(home: Path) -> None:
+    environ = {**os.environ, "HF_TOKEN": "abcdéfgh"}
+    knobs = {"data": {"root": "corpus"}, "publish": {"adapter_repo": "a/b"}}
+    [problem] = make_plan("demo", knobs, environ, light_first=True).problems
+    assert problem.field == "HF_TOKEN"
+    assert "abcd" not in str(problem)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.corpus import write_corpus
 
 from subtext import strict_json
-from subtext.errors import ConfigError, DataError, TrainingStoppedError
+from subtext.errors import ConfigError, DataError, TrainingError, TrainingStoppedError
 from subtext.policy.train import train_policy, training_rows
 from subtext.prepare import prepare_run
 from subtext.progress import Progress
@@ -198,7 +198,7 @@ class TestFailureOnTheWay:
                 raise OSError("the reward's disk is gone")
             return uneven_reward(**columns)
 
-        with pytest.raises(OSError, match="disk is gone"):
+        with pytest.raises(TrainingError, match="disk is gone"):
             train_policy(run, reward=failing)
         history = strict_json.read(run.log_history)
         assert [record["step"] for record in history if "reward" in record] == [
@@ -280,3 +280,16 @@ def test_an_alarm_stops_training_where_asked(prepare: Prepare) -> None:
     assert not record["finished"]
     assert (run.adapter / WEIGHTS).exists()
     assert [alarm["name"] for alarm in strict_json.read(run.alarms)] == ["missing_rewards"]
+    with pytest.raises(TrainingStoppedError, match="missing_rewards"):
+        train_policy(run)
+    assert not strict_json.read(run.training)["finished"], "a repeated start makes nothing good"
+
+
+def test_a_disk_that_is_full_is_said_with_the_folder(prepare: Prepare, monkeypatch: Any) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = prepare(warm_start={"steps": 0})
+    monkeypatch.setattr("torch.save", full)
+    with pytest.raises(TrainingError, match=f"No space left.*disk of {run.path} is full"):
+        train_policy(run, reward=uneven_reward)

@@ -1,5 +1,6 @@
 """The configuration: every profile is a case, every refusal names field, value and remedy."""
 
+import re
 from typing import get_args
 
 import pytest
@@ -322,3 +323,17 @@ def test_what_would_train_nothing_or_lie_is_refused(overrides, field):
 
 def test_a_text_field_keeps_its_text():
     assert parse_assignments(["training.run_id=20261201"]) == {"training": {"run_id": "20261201"}}
+
+
+def _integer_fields():
+    for section, info in RunConfig.model_fields.items():
+        for name, field in info.annotation.model_fields.items():
+            if field.annotation is int:
+                yield f"{section}.{name}"
+
+
+@pytest.mark.parametrize("field", _integer_fields())
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "-1" + "0" * 400])
+def test_no_integer_is_without_bounds(field, value):
+    with pytest.raises(ConfigError, match=re.escape(field)):
+        resolve("demo", parse_assignments([f"{field}={value}"]))

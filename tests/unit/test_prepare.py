@@ -413,7 +413,7 @@ def test_training_on_one_label_is_refused(home):
         check_run("demo", overrides())
 
 
-@pytest.mark.parametrize("runs_dir", ["a file", "a file/below"])
+@pytest.mark.parametrize("runs_dir", ["a file", "a file/below", "x" * 300, "~nobody-at-all/runs"])
 def test_a_place_that_cannot_hold_runs_is_refused(runs_dir, home):
     (home / "a file").write_text("")
     with pytest.raises(ConfigError, match=r"training\.runs_dir"):

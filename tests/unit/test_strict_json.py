@@ -94,3 +94,12 @@ def test_equal_values_give_equal_bytes(tmp_path):
 def test_finite_values_survive_a_round_trip(value):
     finite = strict_json.finite(value)
     assert strict_json.loads(strict_json.dumps(finite)) == finite
+
+
+def test_a_file_that_holds_just_that_is_not_touched(tmp_path):
+    path = strict_json.write(tmp_path / "a.json", {"a": 1})
+    os.utime(path, ns=(1, 1))
+    strict_json.write(path, {"a": 1})
+    assert path.stat().st_mtime_ns == 1
+    strict_json.write(path, {"a": 2})
+    assert path.stat().st_mtime_ns > 1
