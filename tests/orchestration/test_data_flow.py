@@ -175,7 +175,7 @@ def test_a_stopped_run_keeps_what_it_measured(server, corpus, cache, tmp_path, n
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_a_stopped_run_without_a_server_ends_at_once_and_stops_its_own(
     corpus, cache, tmp_path, name
 ):
@@ -201,19 +201,24 @@ def test_a_stopped_run_without_a_server_ends_at_once_and_stops_its_own(
             assert process.poll() is None, log.read_text()
             time.sleep(0.05)
         children = psutil.Process(process.pid).children(recursive=True)
-        assert any("uvicorn" in child.cmdline() for child in children), "no temporary server"
+        servers = [child for child in children if "uvicorn" in child.cmdline()]
+        assert servers, "no temporary server"
         if name == "SIGINT":  # as a terminal does: to every process of the group
             os.killpg(process.pid, signal.SIGINT)
         else:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.Signals[name])
         process.wait(STOP_LIMIT_S)
-        _, alive = psutil.wait_procs(children, timeout=10)
+        # Killed, it stops nobody itself; its server waits for the end of it.
+        _, alive = psutil.wait_procs(servers if name == "SIGKILL" else children, timeout=10)
         assert not alive
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     said = log.read_text()
+    if name == "SIGKILL":
+        assert process.returncode == -signal.SIGKILL
+        return
     assert process.returncode == 130, said
     assert "Interrupted. Clips measured so far are kept." in said
     assert "Traceback" not in said, said
