@@ -36,6 +36,7 @@ _LOCAL_PATH = re.compile(r"[/.~\\]|[A-Za-z]:|file:")
 _SLOWEST_BYTES_PER_S = 250_000
 
 BASE_S = 120.0
+_SHOWN_FILES = 10
 """Seconds that one try may take beside the time its bytes need, at 250 kB/s or faster."""
 
 _LONGEST_SEND_S = 540.0
@@ -110,9 +111,13 @@ def publish_result(
 def commit_files(
     target: Target, files: Mapping[str, File], title: str, token: str, base_s: float
 ) -> dict[str, Any]:
+    """Commit what differs of `files`, by path, to `target`, and check it there.
+
+    Returns and raises as `publish_adapter`.
+    """
     from huggingface_hub import HfApi
 
-    what = f"Publishing {', '.join(files)} to {target}"
+    what = f"Publishing {_named(list(files))} to {target}"
     n_bytes = sum(len(file.content) for file in files.values())
     with hub_calls(what, min(base_s + n_bytes / _SLOWEST_BYTES_PER_S, _LONGEST_SEND_S)) as calls:
         api = HfApi(endpoint=endpoint(), token=token)
@@ -121,7 +126,7 @@ def commit_files(
     if missing:
         raise PublishError(
             f"{what}: at commit {revision} these differ from what was sent: "
-            f"{', '.join(missing)}. The next try sends them again.",
+            f"{_named(missing)}. The next try sends them again.",
             retryable=True,
         )
     return {
@@ -132,6 +137,11 @@ def commit_files(
         "committed": revision != head,
         "url": target.url,
     }
+
+
+def _named(paths: list[str]) -> str:
+    shown = ", ".join(paths[:_SHOWN_FILES])
+    return shown if len(paths) <= _SHOWN_FILES else f"{shown} and {len(paths) - _SHOWN_FILES} more"
 
 
 def _commit_differences(
@@ -147,6 +157,11 @@ def _commit_differences(
     # From a stream the library sends by plain HTTP. From bytes it would use Xet, which no limit of
     # ours can end and which other endpoints lack.
     added = [CommitOperationAdd(path, io.BytesIO(files[path].content)) for path in changed]
+    first = {files[path].sha256: add for path, add in zip(changed[::-1], added[::-1], strict=True)}
+    if len(first) < len(added):
+        # The library reads one stream of equal files from several threads; what is there by the
+        # time of the commit it does not read again.
+        api.preupload_lfs_files(target.repo_id, first.values(), repo_type=target.repo_type)
     commit = api.create_commit(
         target.repo_id,
         added,

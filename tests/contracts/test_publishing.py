@@ -18,7 +18,14 @@ from support.hub import LocalHub
 from subtext import strict_json
 from subtext.config import PublishConfig
 from subtext.errors import PublishError
-from subtext.publishing.hub import publish_adapter, publish_result
+from subtext.publishing.hub import (
+    BASE_S,
+    File,
+    Target,
+    commit_files,
+    publish_adapter,
+    publish_result,
+)
 from subtext.run_dir import RunDir
 
 
@@ -64,6 +71,21 @@ def test_the_weights_travel_as_a_large_file(
     tree = hub.call("GET", f"/api/models/{publish.adapter_repo}/tree/main", token=hub.token)
     large = {entry["path"] for entry in tree if "lfs" in entry}
     assert large == {"adapter_model.safetensors"}
+
+
+def test_large_files_of_equal_content_arrive_in_one_commit(
+    hub: LocalHub, publish: PublishConfig
+) -> None:
+    """As a run's adapter and warm adapter are where training changed nothing."""
+    target = Target(publish.adapter_repo, "dataset", private=True)
+    content = os.urandom(1_600_000)
+    paths = [f"{name}/adapter_model.safetensors" for name in ("adapter", "warm", "third")]
+    files = {path: File.of(content) for path in paths}
+    landed = commit_files(target, files, "twins", hub.token, BASE_S)
+    assert landed["committed"] is True
+    there = hub.files(publish.adapter_repo, "datasets")
+    assert {path: there[path] == content for path in paths} == dict.fromkeys(paths, True)
+    assert hub.commits(publish.adapter_repo, "datasets") == ["twins"]
 
 
 def test_the_model_card_passes_the_hubs_check(
