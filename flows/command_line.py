@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,11 @@ _GO_ON = (
     "It was not told how the flow run ended. Once it is back, repeat the command with the same "
     "training.run_id: what is done is not done again."
 )
+_NO_TARGET = (
+    "Note: this run names no repository, so MLflow is told what it lacks and nothing is published. "
+    "To publish, first: python -m flows.evaluate_flow --protocol run --model {run} "
+    "--set publish.adapter_repo=you/name"
+)
 _PREFECT_LOGGERS = ("prefect.flow_runs", "prefect.task_runs")
 
 
@@ -49,7 +55,28 @@ def train_main(train_flow: Flow, arguments: Sequence[str] | None = None) -> int:
         _refuse_early(options.profile, overrides)
     except SubtextError as error:
         return _refuse(error)
-    return _run(train_flow, Profile(options.profile), Overrides(**overrides))
+    started = time.time()
+    return _run(
+        train_flow, Profile(options.profile), Overrides(**overrides),
+        kept=lambda: _how_to_go_on(options.profile, overrides, started),
+    )  # fmt: skip
+
+
+def _how_to_go_on(profile: str, overrides: dict[str, Any], started: float) -> str:
+    from subtext.prepare import run_directory
+
+    config = resolve(profile, overrides)
+    if config.training.run_id:
+        return "Go on with the same command."
+    made = [
+        path.parent
+        for path in run_directory(config, "").path.glob("*/config.json")
+        if path.stat().st_mtime >= started
+    ]
+    if not made:
+        return "Nothing was made yet."
+    newest = max(made, key=lambda run: run.stat().st_mtime)
+    return f"Go on with the same command and --set training.run_id={newest.name}"
 
 
 def evaluate_main(evaluate_flow: Flow, arguments: Sequence[str] | None = None) -> int:
@@ -110,6 +137,8 @@ def publish_main(publish_flow: Flow, arguments: Sequence[str] | None = None) -> 
         check_access(publish, require_token(publish, os.environ))
     except SubtextError as error:
         return _refuse(error)
+    if not publish.enabled:
+        print(_NO_TARGET.format(run=shlex.quote(options.run)), file=sys.stderr)
     return _run(publish_flow, str(run.path))
 
 
@@ -148,7 +177,9 @@ def data_main(data_flow: Flow, arguments: Sequence[str] | None = None) -> int:
     except SubtextError as error:
         return _refuse(error)
     parameters = (options.root, options.source, options.allow_missing, options.workers)
-    return _run(data_flow, *parameters, show=_print_corpus, kept="Clips measured so far are kept.")
+    return _run(
+        data_flow, *parameters, show=_print_corpus, kept=lambda: "Clips measured so far are kept."
+    )
 
 
 def _add_knobs(parser: argparse.ArgumentParser, profile: Profile) -> None:
@@ -201,7 +232,7 @@ def _run(
     flow: Flow,
     *parameters: Any,
     show: Callable[[Any], None] | None = None,
-    kept: str = "What was saved before is in the run directory.",
+    kept: Callable[[], str] = lambda: "What was saved before is in the run directory.",
 ) -> int:
     from httpx import TransportError
 
@@ -212,10 +243,10 @@ def _run(
             _start_server()
             state = flow(*parameters, return_state=True)
     except KeyboardInterrupt:
-        print(f"\nInterrupted. {kept}", file=sys.stderr)
+        print(f"\nInterrupted. {kept()}", file=sys.stderr)
         return _INTERRUPTED
     except TransportError as error:
-        print(f"\nThe Prefect server can't be reached: {error}. {kept} {_GO_ON}", file=sys.stderr)
+        print(f"\nThe Prefect server can't be reached: {error}. {_GO_ON}", file=sys.stderr)
         return 1
     if state.is_completed():
         (show or _print_summary)(state.result())

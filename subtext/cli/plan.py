@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -36,8 +37,11 @@ def plan(
     with Console(stderr=True).status("looking at machine, data, model, Hub and MLflow"):
         if flavor:
             price = price_per_hour(flavor, os.environ.get("HF_TOKEN"))
-            overrides.setdefault("training", {})["price_per_hour"] = price
+            overrides.setdefault("training", {})["price_per_hour"] = round(price, 4)
         made = make_plan(profile, overrides, os.environ)
+    if flavor:
+        note = f"priced as {flavor}; device, memory and duration are those of this machine"
+        made = replace(made, warnings=(note, *made.warnings))
     if as_json:
         typer.echo(strict_json.dumps(made.as_json()), nl=False)
     else:

@@ -38,8 +38,8 @@ def resolve_data_root(root: str = "") -> Path:
     source = "data.root" if root else in_environment or "default data root"
     problem = Problem(
         "data root", source, str(path), f"is no folder, so {CLIPS_FILE} is missing",
-        "Fetch MUStARD (`subtext data fetch mustard`), or name a folder with clips in data.root "
-        "or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
+        "Fetch MUStARD (`python -m flows.data_flow --source mustard`), or name a folder with clips "
+        "in data.root or $SUBTEXT_DATA_ROOT; data/demo comes with the checkout.",
     )  # fmt: skip
     raise DataError("No data", [problem])
 

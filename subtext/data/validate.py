@@ -83,7 +83,7 @@ def validate(root: Path | str | None = None) -> Report:
     if not (folder / CLIPS_FILE).exists():
         problem = Problem(
             str(folder), CLIPS_FILE, None, "is not there, so this is no corpus",
-            "Fetch MUStARD (`subtext data fetch mustard`), or name another folder.",
+            "Fetch MUStARD (`python -m flows.data_flow --source mustard`), or name another folder.",
         )  # fmt: skip
         raise DataError("No data", [problem])
     problems: list[Problem] = []

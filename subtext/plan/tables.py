@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from subtext.markdown import markdown_table
+from subtext.markdown import escaped
 from subtext.plan.words import dollars, gigabytes, hours
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from subtext.plan.plan import Plan
 
-_COLUMNS = ("", "plan")
 _UNKNOWN = "not looked at"
 
 
@@ -36,13 +35,11 @@ def render_plan(plan: Plan) -> Group:
 
 
 def plan_markdown(plan: Plan) -> str:
-    """Return the table, the warnings and the problems as Markdown."""
-    parts = [markdown_table(_COLUMNS, list(plan_rows(plan)))]
-    if plan.warnings:
-        parts.append(markdown_table(("note",), [(text,) for text in plan.warnings]))
-    if plan.problems:
-        parts.append(markdown_table(("problem",), [(str(each),) for each in plan.problems]))
-    return "\n\n".join(parts)
+    """Return problems, warnings and the table as Markdown; lists, since Prefect wraps no cell."""
+    told = [f"- **Problem**: {escaped(str(problem))}" for problem in plan.problems]
+    told += [f"- Note: {escaped(warning)}" for warning in plan.warnings]
+    rows = [f"- **{escaped(name.strip())}** {escaped(text)}" for name, text in plan_rows(plan)]
+    return "\n".join([*told, *rows])
 
 
 def plan_rows(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -147,6 +144,8 @@ def _duration(plan: Plan) -> Iterator[tuple[str, str]]:
     duration, price = plan.duration, plan.config.training.price_per_hour
     if duration is None:
         yield "duration", _UNKNOWN
+        if price:
+            yield "cost", f"not known without a duration; {dollars(price)} an hour"
         return
     if duration.seconds is None or duration.train_s is None or duration.judge_s is None:
         yield "duration", f"not known: {duration.basis}"
@@ -160,6 +159,6 @@ def _duration(plan: Plan) -> Iterator[tuple[str, str]]:
     if cost is not None:
         yield "cost", f"{dollars(cost)} at {dollars(price)} an hour"
     elif price:
-        yield "cost", "not known without a duration"
+        yield "cost", f"not known without a duration; {dollars(price)} an hour"
     else:
         yield "cost", "no price: set training.price_per_hour"

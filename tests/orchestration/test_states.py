@@ -47,6 +47,7 @@ def test_killed_then_terminated_then_finished(server, home):
         terminated.wait_for_step(run, 5)
         terminated.process.terminate()
         assert terminated.end() == 130, terminated.said
+    assert "Interrupted. Go on with the same command." in terminated.said
     assert server.state_of(killed.flow_run_id()) == "Crashed", "said by the next start"
     assert "is gone and ended it in no other way" in terminated.said
     assert mlflow_run(home, run).info.status == "KILLED"

@@ -337,7 +337,7 @@ def test_an_absent_root_says_what_is_missing_and_how_to_get_it(
     (problem,) = caught.value.problems
     assert problem.field == "$SUBTEXT_DATA_ROOT"
     assert problem.value == str(tmp_path / "gone")
-    assert "subtext data fetch mustard" in problem.remedy
+    assert "flows.data_flow --source mustard" in problem.remedy
 
 
 def test_a_root_without_the_clips_file_is_refused(tmp_path: Path) -> None:

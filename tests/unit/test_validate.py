@@ -65,7 +65,7 @@ def test_the_table_names_everything_and_ends_with_0(root: Path) -> None:
 
 
 def test_a_folder_without_clips_is_no_corpus(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"sarcasm_data\.json.*subtext data fetch mustard"):
+    with pytest.raises(DataError, match=r"sarcasm_data\.json.*flows.data_flow --source mustard"):
         validate(tmp_path)
 
 
