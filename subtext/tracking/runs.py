@@ -81,7 +81,7 @@ def start_run(run: RunDir, flow_run_id: str, name: str) -> str:
         for ended in (ENDED_BECAUSE, STOPPED_BY_ALARM):
             if ended in found.data.tags:
                 store.delete_tag(run_id, ended)
-        store.log_inputs(run_id, [_dataset(run, recorded["config"]["data"]["root"])])
+        _log_dataset(store, run_id, _dataset(run, recorded["config"]["data"]["root"]))
         _log_leaks(store, found, run)
         for path in (run.config, run.split, run.leak_report):
             if path.exists():
@@ -251,6 +251,17 @@ def _tags(values: Mapping[str, str]) -> list[Any]:
     from mlflow.entities import RunTag
 
     return [RunTag(key, value) for key, value in values.items()]
+
+
+def _log_dataset(store: Any, run_id: str, dataset: Any) -> None:
+    """Log the clips of a run; a second time where another run logged the same at that moment:
+    MLflow looks for the dataset, then adds it, and the database refuses the slower of two."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        store.log_inputs(run_id, [dataset])
+    except MlflowException:
+        store.log_inputs(run_id, [dataset])
 
 
 def _dataset(run: RunDir, data_root: str) -> Any:
