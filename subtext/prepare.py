@@ -47,11 +47,23 @@ def check_run(
     run that this one can't go on with (see `prepare_run`).
     """
     config, scenarios, split = _check(profile, overrides)
+    check_entry(config, scenarios, split, judged_model=judged_model)
+    return config, split
+
+
+def check_entry(
+    config: RunConfig,
+    scenarios: Scenarios,
+    split: dict[str, Any],
+    *,
+    judged_model: str | None = None,
+) -> None:
+    """Raise ConfigError where `training.run_id` names a run that this one can't go on with, or
+    that another process works on."""
     run = run_directory(config, "")
     if config.training.run_id and run.config.exists():
         with working_on(run):
             _refuse_other_run(run, config, scenarios, split, judged_model)
-    return config, split
 
 
 def _check(

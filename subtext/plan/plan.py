@@ -31,7 +31,7 @@ from subtext.policy.hush import hush_libraries
 from subtext.policy.precision import MachineFacts, Precision, choose_precision, machine_facts
 from subtext.policy.prompt_lengths import context_problems, measured, prompt_lengths
 from subtext.prepare import (
-    check_run,
+    check_entry,
     check_runs_dir,
     fit_reference,
     make_split,
@@ -130,8 +130,8 @@ def make_plan(
         access = servers.submit(check_access, config.publish, token) if token else None
         store = servers.submit(check_reachable, uri)
         sections = _local(config, findings, data)
-        if not findings.problems:
-            findings.of(lambda: check_run(profile, _as_mapping(overrides)))
+        if data and not findings.problems:
+            findings.of(lambda: check_entry(config, data.scenarios, data.split))
         reached = findings.of(
             lambda: store.result() or True, ("MLFLOW_TRACKING_URI", shown_uri(uri))
         )
@@ -151,12 +151,6 @@ def make_plan(
 def _plain(value: object) -> object:
     """`value` where JSON has it, else its text."""
     return value if value is None or isinstance(value, str | int | bool) else str(value)
-
-
-def _as_mapping(overrides: Mapping[str, Any] | BaseModel | None) -> Mapping[str, Any] | None:
-    return (
-        overrides.model_dump(exclude_none=True) if isinstance(overrides, BaseModel) else overrides
-    )
 
 
 @dataclass(frozen=True)
