@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from subtext import strict_json
 
@@ -45,22 +45,24 @@ def read_metric_log(path: Path) -> list[MetricRecord]:
     records = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            records.append(MetricRecord.model_validate(strict_json.loads(line.decode())))
-        except (ValueError, ValidationError) as error:
+            records.append(_record(line))
+        except ValueError as error:
             reason = str(error).splitlines()[0]
             logger.warning("%s: line %d is left out, it is no record: %s", path, number, reason)
     return records
 
 
 class MetricLog:
-    """The file at `path`, for the one process that works on the run."""
+    """The file at `path`, for the one process that works on the run.
+
+    `earlier` is what processes before this one wrote.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.earlier = read_metric_log(path)
         self._path = path
-        self._known = {
-            (name, record.step) for record in read_metric_log(path) for name in record.metrics
-        }
-        _cut_torn_line(path)
+        self._known = {(name, record.step) for record in self.earlier for name in record.metrics}
+        _end_last_line(path)
 
     def append(self, step: int, metrics: Mapping[str, float]) -> MetricRecord | None:
         """Write what of `metrics` is finite and has no value at `step` yet, and return it.
@@ -87,11 +89,24 @@ def _line(record: MetricRecord) -> str:
     return json.dumps(content, allow_nan=False, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Cut what follows the last complete line, so that the next one starts a line of its own."""
+def _record(line: bytes) -> MetricRecord:
+    """Raises ValueError (pydantic's too) for a line that is no record."""
+    return MetricRecord.model_validate(strict_json.loads(line.decode()))
+
+
+def _end_last_line(path: Path) -> None:
+    """Have the next record start a line of its own: after one that lacks nothing but its end, and
+    in place of one that was torn."""
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
+    begun = content.rfind(b"\n") + 1
+    if begun == len(content):
+        return
+    try:
+        _record(content[begun:])
+    except ValueError:
+        os.truncate(path, begun)
+    else:
+        with path.open("ab") as stream:
+            stream.write(b"\n")

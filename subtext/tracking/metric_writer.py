@@ -35,7 +35,7 @@ class MetricWriter:
     def __init__(self, run: RunDir) -> None:
         self._sender = _Sender(mlflow_run_id(run))
         self._file = MetricLog(run.metric_log)
-        self._unsent = read_metric_log(run.metric_log)
+        self._unsent = list(self._file.earlier)
         self._changed = threading.Condition()
         self._closing = False
         self._error: SubtextError | None = None

@@ -128,6 +128,16 @@ def test_a_killed_process_loses_nothing_and_the_next_goes_on(
     assert history(run, "train/loss") == [(step, -value) for step, value in everything]
 
 
+def test_a_last_line_that_lacks_nothing_but_its_end_is_kept(run: RunDir) -> None:
+    record = '{"metrics": {"train/reward": 0.5}, "step": %d, "time_ms": 1}'
+    run.metric_log.write_text(f"{record % 1}\n{record % 2}")
+    writer = tracking.MetricWriter(run)
+    writer.write(2, {"train/reward": 0.25})
+    writer.write(3, {"train/reward": 0.75})
+    writer.close()
+    assert history(run) == written(run) == [(1, 0.5), (2, 0.5), (3, 0.75)]
+
+
 def test_lines_that_are_no_records_cost_only_themselves(
     run: RunDir, caplog: pytest.LogCaptureFixture
 ) -> None:
